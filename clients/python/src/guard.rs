@@ -7,7 +7,7 @@ use crate::{
 use futures_util::{FutureExt, TryFutureExt, future::select_all};
 use locker_runtime::{
     Error, ErrorKind,
-    private::bindings::{self, Holding, release_bounded},
+    private::bindings::{self, Holding, finish, release_bounded},
 };
 use pyo3::{exceptions::PyResourceWarning, prelude::*};
 use std::{
@@ -16,6 +16,7 @@ use std::{
         Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
+    time::{Duration, SystemTime},
 };
 
 /// A hold. Its lease is renewed in the background until it is released, lost or garbage-collected.
@@ -26,11 +27,27 @@ pub(crate) struct Guard {
     /// `None` once released. Only touched while the GIL is held.
     held: Mutex<Option<locker_runtime::Guard>>,
     warns: AtomicBool,
+    /// `None`: it is no run.
+    run: Option<Run>,
+}
+
+/// What a run has and other holds have not.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    slot: Option<SystemTime>,
+    missed: u64,
+    /// How long its success counts.
+    keep: Duration,
 }
 
 impl Guard {
-    pub(crate) fn new(guard: locker_runtime::Guard) -> Self {
-        Self { holding: Holding::of(&guard), held: Mutex::new(Some(guard)), warns: AtomicBool::new(false) }
+    fn new(guard: locker_runtime::Guard, run: Option<Run>) -> Self {
+        Self {
+            holding: Holding::of(&guard),
+            held: Mutex::new(Some(guard)),
+            warns: AtomicBool::new(false),
+            run,
+        }
     }
 
     /// Warns that nobody has released this, as files do. In Rust, so that no interrupt is lost in `__del__`.
@@ -92,6 +109,18 @@ impl Guard {
         self.holding.id()
     }
 
+    /// When the slot of a run begins; `None` if it is none of `once_per`.
+    #[getter]
+    fn slot(&self) -> Option<SystemTime> {
+        self.run?.slot
+    }
+
+    /// How many slots before that of a run had no success.
+    #[getter]
+    fn missed(&self) -> u64 {
+        self.run.map_or(0, |run| run.missed)
+    }
+
     /// Seconds of the lease that are left by the local clock; 0.0 if it may be over, and after `release`.
     #[getter]
     fn remaining(&self) -> f64 {
@@ -124,6 +153,13 @@ impl Guard {
         Ok(release(vec![guard], bounded))
     }
 
+    /// Ends a run with success, and waits as `release` does.
+    fn finish(&self, py: Python<'_>) -> PyResult<Call> {
+        let run = self.run.ok_or_else(|| misused(py, "only a run has success"))?;
+        let guard = self.take().ok_or_else(|| released(py, self.key()))?;
+        Ok(Call::new(finish(guard, run.keep).map_ok(|()| Output::Nothing)))
+    }
+
     /// Waits until the hold is lost. Never ends after `release`. Keeps nothing held.
     fn lost(&self) -> Call {
         Call::new(self.holding.lost().map(|()| Ok(Output::Nothing)))
@@ -149,7 +185,8 @@ pub(crate) struct Guards {
 
 impl Guards {
     pub(crate) fn new(py: Python<'_>, guards: Vec<locker_runtime::Guard>) -> PyResult<Self> {
-        let all = guards.into_iter().map(|guard| Py::new(py, Guard::new(guard))).collect::<PyResult<_>>()?;
+        let all =
+            guards.into_iter().map(|guard| Py::new(py, Guard::new(guard, None))).collect::<PyResult<_>>()?;
         Ok(Self { all })
     }
 
@@ -242,7 +279,13 @@ fn released(py: Python<'_>, key: &str) -> PyErr {
 
 /// Makes a guard the result of a call.
 pub(crate) fn granted(guard: locker_runtime::Guard) -> Output {
-    Output::Object(Box::new(|py| Ok(Py::new(py, Guard::new(guard))?.into_any())))
+    Output::object(Guard::new(guard, None))
+}
+
+/// Makes the guard of a run the result of a call.
+pub(crate) fn runs((guard, keep): (locker_runtime::Guard, Duration)) -> Output {
+    let (slot, missed) = (guard.slot(), guard.missed());
+    Output::object(Guard::new(guard, Some(Run { slot, missed, keep })))
 }
 
 /// Makes several guards the result of a call.

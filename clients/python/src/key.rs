@@ -179,8 +179,11 @@ pub(crate) fn function_key(
         "lock" => ":lock|",
         "semaphore" => ":semaphore|",
         "rate" => ":rate|",
+        "once" => ":once|",
         other => {
-            return Err(PyValueError::new_err(format!("{other:?} is neither lock nor semaphore nor rate")));
+            return Err(PyValueError::new_err(format!(
+                "{other:?} is neither lock, semaphore, rate nor once"
+            )));
         }
     };
     let mut key = key_of(prefix, format.0, &function.digest, part);

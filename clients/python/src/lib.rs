@@ -23,6 +23,7 @@ mod testing;
 mod locker;
 
 mod election;
+mod once;
 
 mod handles;
 mod settings;
@@ -75,6 +76,8 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<election::Election>()?;
     module.add_class::<election::Leader>()?;
     module.add_class::<election::Observer>()?;
+    module.add_class::<once::Once>()?;
+    module.add_class::<once::OncePer>()?;
     module.add_class::<guard::Guard>()?;
     module.add_class::<guard::Guards>()?;
     module.add_class::<handles::Admission>()?;

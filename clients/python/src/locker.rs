@@ -8,6 +8,7 @@ use crate::{
     handles::{Barrier, Counter, Event, Latch, Named, RateLimiter, Watchdog},
     inspection::Inspection,
     key::{Format, Function, Key, Name, function_key},
+    once::Once,
     options::{self, ElectionOptions, HoldOptions, Holds},
     reference::LockerRef,
     seconds::count,
@@ -279,6 +280,12 @@ impl Locker {
     ) -> PyResult<Election> {
         let options = ElectionOptions::read(options)?;
         Ok(Election { of: self.named(name), options, defaults: self.holds })
+    }
+
+    /// Returns the record of what has run.
+    fn once(&self, name: Name<'_>) -> PyResult<Once> {
+        let key = name.key(&self.reference.prefix, "once")?;
+        Ok(Once { reference: self.reference.clone(), key, defaults: self.holds })
     }
 
     fn __repr__(&self) -> String {

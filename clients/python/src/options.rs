@@ -7,7 +7,7 @@ use crate::{
     seconds::Seconds,
     text::text,
 };
-use locker_runtime::{Election, LockRequest, LockerBuilder, private::bindings::Holding};
+use locker_runtime::{Election, LockRequest, LockerBuilder, OncePer, private::bindings::Holding};
 use pyo3::{
     exceptions::PyTypeError,
     prelude::*,
@@ -15,7 +15,7 @@ use pyo3::{
 };
 use std::time::Duration;
 
-/// Sets how a lock or a term is held.
+/// Sets how a lock, a term or a run is held.
 macro_rules! held_as {
     ($asked:expr, $holds:expr) => {{
         let (mut asked, holds) = ($asked, $holds);
@@ -151,6 +151,51 @@ impl ElectionOptions {
     }
 }
 
+/// The options of a call that runs once per slot.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct RunOptions {
+    pub(crate) from: Option<Duration>,
+    pub(crate) early: Option<Duration>,
+    lease: Option<Duration>,
+    timeout: Option<Duration>,
+    refuses_after_crash: bool,
+    holds: Holds,
+}
+
+impl RunOptions {
+    pub(crate) fn read(options: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+        let mut read = Self::default();
+        for (name, value) in options.into_iter().flatten() {
+            let name = name.cast_into::<PyString>()?;
+            let name = &*name.to_cow()?;
+            match name {
+                "from_" => read.from = time(name, &value)?,
+                "early" => read.early = time(name, &value)?,
+                "lease" => read.lease = time(name, &value)?,
+                "timeout" => read.timeout = time(name, &value)?,
+                "after_crash" => read.refuses_after_crash = after_crash(&value)?,
+                "release" => return Err(unexpected(name)),
+                _ if read.holds.set(name, &value)? => {}
+                _ => return Err(unexpected(name)),
+            }
+        }
+        Ok(read)
+    }
+
+    /// Returns the call with these options, but for those of its slots, and with those of the locker where it has none.
+    pub(crate) fn call(self, call: OncePer, defaults: Holds) -> OncePer {
+        let Self { lease, timeout, refuses_after_crash, holds, .. } = self;
+        let mut call = held_as!(call, holds.or(defaults));
+        if let Some(lease) = lease {
+            call = call.lease(lease);
+        }
+        if let Some(timeout) = timeout {
+            call = call.timeout(timeout);
+        }
+        if refuses_after_crash { call.refuse_after_crash() } else { call }
+    }
+}
+
 impl Waiting {
     /// Sets an option. Returns `false` if it is none of these.
     pub(crate) fn set(&mut self, name: &str, value: &Bound<'_, PyAny>) -> PyResult<bool> {
@@ -228,6 +273,7 @@ pub(crate) fn time(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Option<Dura
     let most = match name {
         "timeout" if time == Duration::MAX => return Ok(Some(time)),
         "timeout" => "10 years, or math.inf to wait for ever",
+        "every" => "366d",
         _ => "10 years",
     };
     if time > LONGEST {
@@ -270,6 +316,16 @@ pub(crate) fn count(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Option<u32
 pub(crate) fn truth(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Option<bool>> {
     option(name, value, "True or False")
 }
+
+fn after_crash(value: &Bound<'_, PyAny>) -> PyResult<bool> {
+    match option::<String>("after_crash", value, AFTER_CRASH)?.as_deref() {
+        None | Some("repeat") => Ok(false),
+        Some("refuse") => Ok(true),
+        Some(other) => Err(misused(value.py(), format!("after_crash={other:?}: give {AFTER_CRASH}"))),
+    }
+}
+
+const AFTER_CRASH: &str = "\"repeat\" or \"refuse\"";
 
 fn on_expiry(value: &Bound<'_, PyAny>) -> PyResult<Option<bool>> {
     match option::<String>("release", value, RELEASE)?.as_deref() {

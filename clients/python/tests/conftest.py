@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import servers
+from servers import GENEROUS
+from tasks import Run
 
 
 @pytest.fixture(scope="session")
@@ -48,6 +52,24 @@ def every_url(request: pytest.FixtureRequest) -> Iterator[str]:
         yield str(request.getfixturevalue(f"{request.param}_url"))
     else:
         yield "memory://" if request.param == "memory" else str(request.getfixturevalue("redis").url)
+
+
+def of_uvloop() -> asyncio.AbstractEventLoop:
+    """Makes a loop of a package that not all tests need."""
+    import uvloop
+
+    return uvloop.new_event_loop()
+
+
+@pytest.fixture(params=[asyncio.SelectorEventLoop, of_uvloop], ids=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest) -> Run:
+    """Runs a coroutine on a loop of its own."""
+
+    def run(coroutine: Coroutine[Any, Any, Any]) -> Any:
+        with asyncio.Runner(loop_factory=request.param) as runner:
+            return runner.run(asyncio.wait_for(coroutine, GENEROUS))
+
+    return run
 
 
 @pytest.fixture

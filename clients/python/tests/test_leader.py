@@ -7,7 +7,7 @@ import inspect
 import logging
 import multiprocessing
 import pickle
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 import trio
-import uvloop
 import workers
 from servers import GENEROUS, Redis, eventually
+from tasks import Run, asyncio_only, for_ever, is_free, until, waiting
 
 from locker import (
     Conflict,
@@ -36,47 +36,6 @@ from locker import (
 from locker.testing import Control
 
 Testing = tuple[Locker, Control]
-Run = Callable[[Coroutine[Any, Any, Any]], Any]
-
-
-@pytest.fixture(params=[asyncio.SelectorEventLoop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
-def run(request: pytest.FixtureRequest) -> Run:
-    """Runs a coroutine on a loop of its own."""
-
-    def run(coroutine: Coroutine[Any, Any, Any]) -> Any:
-        with asyncio.Runner(loop_factory=request.param) as runner:
-            return runner.run(asyncio.wait_for(coroutine, GENEROUS))
-
-    return run
-
-
-asyncio_only = pytest.mark.parametrize("run", [asyncio.SelectorEventLoop], indirect=True, ids=["asyncio"])
-
-
-async def for_ever() -> None:
-    await asyncio.get_running_loop().create_future()
-
-
-async def until(condition: Callable[[], Awaitable[Any]]) -> None:
-    """Waits until the condition holds. The test ends it at the latest."""
-    while not await condition():
-        await asyncio.sleep(0.005)
-
-
-async def waiting(locker: Locker, election: Election, count: int) -> None:
-    """Waits until so many candidates wait."""
-
-    async def is_so() -> bool:
-        seen = await locker.inspect_async(election)
-        return (0 if seen is None else seen.waiting) == count
-
-    await until(is_so)
-
-
-async def is_free(locker: Locker, election: Election) -> bool:
-    """Tells whether nobody leads, nor waits for it."""
-    seen = await locker.inspect_async(election)
-    return seen is None or not (seen.holders or seen.waiting)
 
 
 class Term:

@@ -10,32 +10,15 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from typing import Any
 
 import pytest
-import uvloop
 from servers import GENEROUS, Redis
+from tasks import Run, for_ever
 
 from locker import Guard, Guards, Locker, Lost, OnLost
-
-Run = Callable[[Coroutine[Any, Any, Any]], Any]
-
-
-@pytest.fixture(params=[asyncio.SelectorEventLoop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
-def run(request: pytest.FixtureRequest) -> Run:
-    """Runs a coroutine on a loop of its own."""
-
-    def run(coroutine: Coroutine[Any, Any, Any]) -> Any:
-        with asyncio.Runner(loop_factory=request.param) as runner:
-            return runner.run(asyncio.wait_for(coroutine, GENEROUS))
-
-    return run
 
 
 def short(locker: Locker, **options: Any) -> Any:
     """Decorates a function that loses its hold after 0.2 s."""
     return locker.lock_on_argument(0.2, max_hold=0.2, **options)
-
-
-async def for_ever() -> None:
-    await asyncio.get_running_loop().create_future()
 
 
 def test_body_is_cancelled_and_the_caller_gets_lost(url: str, name: str, run: Run) -> None:

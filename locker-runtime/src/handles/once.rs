@@ -271,6 +271,11 @@ impl Asked {
         Self { request, ask: Ask { slots, digest: None, after_crash }, ends }
     }
 
+    /// Changes the request.
+    pub(crate) fn with(self, change: impl FnOnce(LockRequest) -> Result<LockRequest>) -> Result<Self> {
+        Ok(Self { request: change(self.request)?, ..self })
+    }
+
     /// Returns the run of this caller, or the result of another one.
     pub(crate) async fn enter(self) -> Result<Began<Run>> {
         let Self { request, ask, ends } = self;

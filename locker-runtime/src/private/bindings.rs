@@ -8,7 +8,11 @@
 use crate::testing::{Control, memory_with};
 use crate::{
     builder::LockerBuilder,
-    handles::{Election, LockRequest, Origin, RateLimiter, lock_all::acquire_in_order},
+    handles::{
+        Election, LockRequest, Once, Origin, RateLimiter,
+        lock_all::acquire_in_order,
+        once::{Asked, Asks, Began},
+    },
     lease::{Guard, Hold, release_all, worst},
     locker::Locker,
 };
@@ -17,15 +21,15 @@ use futures_util::{
     FutureExt,
     future::{BoxFuture, join_all},
 };
-pub use locker_core::blocking::Rest;
 use locker_core::{
     background,
     blocking::block_on_within,
     error::{Error, Result},
     key::{Function, FunctionDigest, Key, KeyBuilder, KeyFormat},
-    primitives::{HoldKind, rate_limiter::Quota},
+    primitives::{HoldKind, Value, rate_limiter::Quota},
     process::{OfProcess, PerProcess, Process},
 };
+pub use locker_core::{blocking::Rest, primitives::record::Slots};
 use std::{
     fmt,
     future::Future,
@@ -182,7 +186,8 @@ pub fn digest(function: &FunctionDigest) -> &str {
     function.as_str()
 }
 
-/// Returns the builder of the key of `part` (`:lock|`, `:semaphore|` or `:rate|`) of a function; the arguments follow.
+/// Returns the builder of the key of `part` (`:lock|`, `:semaphore|`, `:rate|` or `:once|`) of a function; the arguments
+/// follow.
 #[must_use]
 pub fn key_of<'a>(
     prefix: &'a str,
@@ -278,6 +283,50 @@ pub fn candidate_holding(election: Election, around: &[Holding]) -> Election {
 /// `Misused`, naming the setting, or as for a call inside of an attribute's function.
 pub fn check_candidate(election: &Election) -> Result<()> {
     election.check()
+}
+
+/// Returns the record at `key`, for a call of `function`.
+pub fn record(locker: &Locker, key: Key, function: Option<&'static Function>) -> Once {
+    let record = locker.record(key);
+    match function {
+        Some(function) => record.origin(Origin::Function(function)),
+        None => record,
+    }
+}
+
+/// Returns what a call asks of a record. Refuses settings that no call accepts, and one that would wait for a hold
+/// around it, without asking a store.
+///
+/// # Errors
+/// `Misused`, naming the setting, or as for a call inside of an attribute's function.
+pub fn asked(call: impl Asks, around: &[Holding]) -> Result<Asked> {
+    call.asked()?.with(|request| {
+        request.check()?;
+        check_around(&request, around)?;
+        Ok(holding(request, around))
+    })
+}
+
+/// Begins a run. Returns its guard, and how long its success counts, which [`finish`] takes; `None` if the call is
+/// skipped. To end the run without success, release the guard.
+///
+/// # Errors
+/// Those of `OncePer::run`, without those of the body.
+pub async fn begin_run(asked: Asked) -> Result<Option<(Guard, Duration)>> {
+    let run = asked.enter().await.map(Began::run)?;
+    Ok(run.map(|run| {
+        let (guard, ends) = run.into_parts();
+        (guard, ends.keep)
+    }))
+}
+
+/// Ends a run with success. It begins to at once, also if what is returned is dropped.
+///
+/// # Errors
+/// `Lost` if the run was over before; `Unavailable` if the store has not answered for as long as `Guard::release` waits.
+/// It is asked on in the background. `Misused` in a forked child.
+pub fn finish(guard: Guard, keep: Duration) -> impl Future<Output = Result<()>> + Send {
+    guard.finish(Value::default(), keep)
 }
 
 /// Acquires all in the order of their keys, within the timeout of one, or none.

@@ -25,11 +25,14 @@ from ._errors import (
 from ._guards import Guard, Guards
 from ._locker import Locker, RedisLocker
 from ._native import Admission, Holder, Inspection, Leader, __version__
+from ._once import Once, OncePer
 from ._options import (
+    AfterCrash,
     Algorithm,
     ElectionOptions,
     HoldOptions,
     Mode,
+    OnceOptions,
     OnLost,
     Release,
     RequestOptions,
@@ -40,13 +43,14 @@ from ._options import (
 )
 from ._primitives import Barrier, Counter, Event, HasKey, Latch, RateLimiter, Watchdog
 from ._requests import Request
-from ._wrapping import Decorator, GuardDecorator, OnError
+from ._wrapping import Decorator, GuardDecorator, OnceDecorator, OnceGuardDecorator, OnError
 
 LockerExc = LockerError
 """The name of the base of errors in the code of the decorator that `RedisLocker` takes the place of."""
 
 __all__ = [
     "Admission",
+    "AfterCrash",
     "Algorithm",
     "Barrier",
     "Blocked",
@@ -77,6 +81,11 @@ __all__ = [
     "Observer",
     "OnError",
     "OnLost",
+    "Once",
+    "OnceDecorator",
+    "OnceGuardDecorator",
+    "OnceOptions",
+    "OncePer",
     "Part",
     "RateLimiter",
     "RedisLocker",

@@ -37,7 +37,7 @@ class Parts:
         native: _native.Locker,
         function: _native.Function,
         values: Sequence[object],
-        part: Literal["lock", "semaphore", "rate"],
+        part: Literal["lock", "semaphore", "rate", "once"],
     ) -> _native.Key:
         """Makes the key of a call from the values of its parts.
 

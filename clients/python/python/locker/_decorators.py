@@ -3,29 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, ParamSpec, TypeVar, Unpack, overload
+from typing import Any, Final, ParamSpec, TypeVar, Unpack, cast, overload
 
 from . import _native
 from ._binding import Part, Parts, describe, is_async
 from ._bodies import holds_around
 from ._errors import Misused
 from ._guards import Guard, Guards
+from ._once import Run
 from ._options import (
     Algorithm,
     ElectionOptions,
     HoldOptions,
     Mode,
+    OnceOptions,
     OnLost,
     Seconds,
     Settings,
     WaitOptions,
     check_on_expiry,
     election_options,
+    once_options,
 )
-from ._wrapping import Ask, Decorator, GuardDecorator, OnError, Target, decorate_hold, decorate_leader, decorate_limit
+from ._wrapping import (
+    Ask,
+    Decorator,
+    GuardDecorator,
+    OnceDecorator,
+    OnceGuardDecorator,
+    OnError,
+    Target,
+    decorate_hold,
+    decorate_leader,
+    decorate_limit,
+)
 
 P = ParamSpec("P")
 R = TypeVar("R")
+S = TypeVar("S")
 
 Key = Callable[..., object]
 
@@ -290,6 +305,104 @@ class Decorators:
         target = Target(self._native, (), name, None, guard, on_error)
         _check(lambda: _checker(self._settings).election("checked", **asked).term())
         return _Leading(target, self._native.election(name, **asked))
+
+    @overload
+    def once_per(
+        self,
+        every: Seconds,
+        *,
+        args: Part | Sequence[Part] = (),
+        name: str | None = None,
+        key: Key | None = None,
+        on_skip: None = None,
+        on_error: OnError | None = None,
+        guard: None = None,
+        **options: Unpack[OnceOptions],
+    ) -> OnceDecorator[None]: ...
+    @overload
+    def once_per(
+        self,
+        every: Seconds,
+        *,
+        args: Part | Sequence[Part] = (),
+        name: str | None = None,
+        key: Key | None = None,
+        on_skip: Callable[[], S],
+        on_error: OnError | None = None,
+        guard: None = None,
+        **options: Unpack[OnceOptions],
+    ) -> OnceDecorator[S]: ...
+    @overload
+    def once_per(
+        self,
+        every: Seconds,
+        *,
+        args: Part | Sequence[Part] = (),
+        name: str | None = None,
+        key: Key | None = None,
+        on_skip: None = None,
+        on_error: OnError | None = None,
+        guard: str,
+        **options: Unpack[OnceOptions],
+    ) -> OnceGuardDecorator[None]: ...
+    @overload
+    def once_per(
+        self,
+        every: Seconds,
+        *,
+        args: Part | Sequence[Part] = (),
+        name: str | None = None,
+        key: Key | None = None,
+        on_skip: Callable[[], S],
+        on_error: OnError | None = None,
+        guard: str,
+        **options: Unpack[OnceOptions],
+    ) -> OnceGuardDecorator[S]: ...
+    def once_per(
+        self,
+        every: Seconds,
+        *,
+        args: Part | Sequence[Part] = (),
+        name: str | None = None,
+        key: Key | None = None,
+        on_skip: Callable[[], Any] | None = None,
+        on_error: OnError | None = None,
+        guard: str | None = None,
+        **options: Unpack[OnceOptions],
+    ) -> OnceDecorator[Any] | OnceGuardDecorator[Any]:
+        """Runs a function once in each slot of time: of all calls with equal arguments, on all hosts, one runs.
+
+        The first call of a slot runs. Others wait for it, and are skipped once it has returned. If it raises an error,
+        is cancelled, or its process dies, the next call runs.
+
+        Args:
+            every: How long a slot is, from 1 s to 366 d.
+            args: The parts of the key, as with `lock_on_argument`.
+            name: Takes the place of module and function in the key.
+            key: A function of the same arguments that returns the part, or a tuple of parts, in place of ``args``.
+            on_skip: A plain function without arguments, whose result a skipped call returns. Default: ``None``.
+            on_error: A function of the error, whose result is returned instead. ``Misused`` is raised all the same.
+            guard: The parameter that gets the ``Guard`` of the run. Callers do not pass it.
+            **options: See `OnceOptions`.
+
+        Raises:
+            Misused: The function cannot be decorated, or no run has such an option.
+        """
+        if callable(every):
+            raise Misused(f"{describe(every)}: write the decorator with brackets and a time, @..once_per('1d')")
+        native, asked = self._native, once_options(options)
+        target = Target(native, _parts(args), name, key, guard, on_error, on_skip)
+        _check(lambda: _checker(self._settings).once("checked").per(every, **asked).begin())
+
+        def ask(function: _native.Function, read: Parts) -> Ask:
+            def one(given: tuple[Any, ...], kwargs: dict[str, Any]) -> _native.Call[Any]:
+                made = read.key(native, function, read.read(given, kwargs), "once")
+                return native.once(made).per(every, **asked).begin(function=function, inside=holds_around())
+
+            return one
+
+        # Its types say nothing of skipped calls.
+        return cast("OnceDecorator[Any]", _Holding(target, ask, Run, None, {}))
 
 
 class _Holding:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Sequence
+from datetime import datetime
 from types import TracebackType
 from typing import Final, Generic, NoReturn, Self, TypeVar
 
@@ -95,7 +96,7 @@ class _Held(Generic[Hold]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            release = self._end()
+            release = self._end(error is None)
             if release is not None:
                 wait_blocking(release)
         except LockerError as failure:
@@ -115,7 +116,7 @@ class _Held(Generic[Hold]):
         is_lost, loss = False, self._loss()
         try:
             # Dropped, it goes on in the background: `leave` may raise what is left of a group of errors.
-            release = self._end()
+            release = self._end(error is None and not (watch is not None and watch.has_cancelled))
             is_lost = watch is not None and watch.leave(error)
             if release is None:
                 pass
@@ -132,7 +133,7 @@ class _Held(Generic[Hold]):
     def abandon(self) -> None:
         """Ends the body, and the hold in the background."""
         watch, self._watch = self._watch, None
-        release = self._end()
+        release = self._end(False)
         if release is not None:
             release.close()
         if watch is not None:
@@ -152,11 +153,15 @@ class _Held(Generic[Hold]):
             with contextlib.suppress(Lost):
                 hold.check()
 
-    def _end(self) -> _native.Call[None] | None:
+    def _end(self, is_success: bool) -> _native.Call[None] | None:
         body, self._body = self._body, None
         if body is not None:
             body.end()
-        return None if self._hold.is_released else self._hold.release(bounded=True)
+        return None if self._hold.is_released else self._release(is_success)
+
+    def _release(self, is_success: bool) -> _native.Call[None]:
+        """Ends the hold after its body, which has succeeded or not."""
+        return self._hold.release(bounded=True)
 
     def _loss(self) -> Exception | None:
         """Returns the error of the hold that is over, although nobody has released it."""
@@ -226,6 +231,19 @@ class Guard(_Held[_native.Guard]):
     def id(self) -> str:
         """32 hexadecimal digits that no other hold of the store has."""
         return self._hold.id
+
+    @property
+    def slot(self) -> datetime | None:
+        """When the slot begins, with a time zone, in which a run of ``once_per`` counts; ``None`` for other holds."""
+        return self._hold.slot
+
+    @property
+    def missed(self) -> int:
+        """How many slots had no success, from the last one that had until that of this run.
+
+        0 if no run is remembered, which is for two slots after a success; and unless it is a run of ``once_per``.
+        """
+        return self._hold.missed
 
     def __repr__(self) -> str:
         return f"<locker.Guard {self.key} fence={self.fence} {'held' if self.is_held else 'not held'}>"

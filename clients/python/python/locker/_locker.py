@@ -13,6 +13,7 @@ from ._election import Election
 from ._errors import Misused
 from ._guards import Guard, Guards
 from ._native import Inspection
+from ._once import Once
 from ._options import (
     Algorithm,
     ElectionOptions,
@@ -31,8 +32,8 @@ from ._waiting import wait, wait_blocking
 Held = TypeVar("Held", bound=Guard | Guards)
 
 _KEY: Final = re.compile(
-    r"(^|[/:])(lock|leader|rwlock|semaphore|rate|event|watchdog|barrier|latch|counter):"
-    r"|[0-9a-f]{32}:(lock|semaphore|rate)\|"
+    r"(^|[/:])(lock|leader|once|rwlock|semaphore|rate|event|watchdog|barrier|latch|counter):"
+    r"|[0-9a-f]{32}:(lock|semaphore|rate|once)\|"
 )
 """What keys have and other texts have not: a kind after the prefix, or the digest of a function."""
 
@@ -171,6 +172,10 @@ class Locker(Decorators):
     def elect(self, name: str, **options: Unpack[ElectionOptions]) -> Election:
         """Returns the election of this name: to take part in it, or to observe it. `leader` decorates a function."""
         return Election(self._native.election(name, **election_options(options)))
+
+    def once(self, name: str) -> Once:
+        """Returns the record of this name: of several callers one runs. `once_per` decorates a function."""
+        return Once(self._native.once(name))
 
     def ping(self) -> None:
         """Asks the store for an answer, and opens it before if needed.

@@ -12,6 +12,11 @@ from ._waiting import is_trio, watch
 class CancelOnLoss(Protocol):
     """Cancels the body that begins now, once its hold is lost."""
 
+    @property
+    def has_cancelled(self) -> bool:
+        """Whether it has."""
+        ...
+
     def leave(self, error: BaseException | None) -> bool:
         """Ends the body, and tells whether ``Lost`` takes the place of what it has raised or returned."""
         ...
@@ -45,6 +50,10 @@ class _OfAsyncio:
         self._is_lost = True
         self._task.cancel()
 
+    @property
+    def has_cancelled(self) -> bool:
+        return self._is_lost
+
     def leave(self, error: BaseException | None) -> bool:
         self._watch.close()
         if self._soon is not None:
@@ -70,6 +79,10 @@ class _OfTrio:
         self._scope = trio.CancelScope()
         self._watch = watch(hold.lost(), self._scope.cancel)
         self._scope.__enter__()
+
+    @property
+    def has_cancelled(self) -> bool:
+        return bool(self._scope.cancel_called)
 
     def leave(self, error: BaseException | None) -> bool:
         self._watch.close()

@@ -15,7 +15,7 @@ from datetime import datetime
 from types import GenericAlias
 from typing import Any, ClassVar, Final, Generic, Literal, Self, TypeAlias, TypedDict, TypeVar, Unpack, final
 
-from ._options import Algorithm, Mode, Release, Seconds
+from ._options import AfterCrash, Algorithm, Mode, Release, Seconds
 
 __all__ = [
     "__version__",
@@ -33,6 +33,8 @@ __all__ = [
     "Latch",
     "Leader",
     "Observer",
+    "Once",
+    "OncePer",
     "RateLimiter",
     "Watchdog",
     "Holder",
@@ -52,7 +54,7 @@ __all__ = [
 _T_co = TypeVar("_T_co", covariant=True)
 
 _KeyFormat: TypeAlias = Literal["escaped", "python"]
-_Part: TypeAlias = Literal["lock", "semaphore", "rate"]
+_Part: TypeAlias = Literal["lock", "semaphore", "rate", "once"]
 
 class _LockerOptions(TypedDict, total=False):
     """The options of a locker. `release` and the others of a hold are for calls without their own."""
@@ -82,6 +84,20 @@ class _ElectionOptions(TypedDict, total=False):
 
     lease: Seconds | None
     note: str | None
+    renew: bool | None
+    max_hold: Seconds | None
+    stop_before: Seconds | None
+    min_hold: Seconds | None
+    fair: bool | None
+
+class _OnceOptions(TypedDict, total=False):
+    """The options of what runs once per slot. Without `timeout` it is half of a slot."""
+
+    from_: Seconds | None
+    early: Seconds | None
+    lease: Seconds | None
+    timeout: Seconds | None
+    after_crash: AfterCrash | None
     renew: bool | None
     max_hold: Seconds | None
     stop_before: Seconds | None
@@ -217,6 +233,14 @@ class Guard:
         """Seconds of the lease that are left by the local clock; 0.0 if it may be over, and after `release`."""
 
     @property
+    def slot(self) -> datetime | None:
+        """When the slot of a run begins, with a time zone; `None` if it is none of `once_per`."""
+
+    @property
+    def missed(self) -> int:
+        """How many slots before that of a run had no success, since the last one that had."""
+
+    @property
     def is_held(self) -> bool: ...
     @property
     def is_released(self) -> bool:
@@ -233,6 +257,12 @@ class Guard:
 
         Raises `Lost` if it was over before. Giving the call up releases in the background. The second call of this
         method raises `NotHeld`.
+        """
+
+    def finish(self) -> Call[None]:
+        """Ends a run with success, and waits as `release` does. Raises as that does.
+
+        It begins at once. Giving the call up changes nothing. `Misused` for a hold that is no run.
         """
 
     def lost(self) -> Call[None]:
@@ -332,6 +362,29 @@ class Election:
 
     def observe(self) -> Call[Observer]:
         """Looks at the election. The result goes on looking."""
+
+@final
+class Once:
+    """A record of what has run."""
+
+    @property
+    def key(self) -> str: ...
+    def per(self, every: Seconds, **options: Unpack[_OnceOptions]) -> OncePer:
+        """Makes one success count for a slot of time."""
+
+@final
+class OncePer:
+    """What runs once in each slot of time."""
+
+    @property
+    def key(self) -> str: ...
+    def begin(
+        self, *, function: Function | None = None, inside: Sequence[Guard | Guards] | None = None
+    ) -> Call[Guard | None]:
+        """Begins a run. The result is `None` if the call is skipped. The release of the guard is a failure.
+
+        Errors name `function`. `inside` are the holds of the bodies around the call.
+        """
 
 @final
 class Observer:
@@ -517,6 +570,7 @@ class Locker:
     def latch(self, name: str, count: int) -> Latch: ...
     def barrier(self, name: str, parties: int, *, once: bool = False) -> Barrier: ...
     def election(self, name: str, **options: Unpack[_ElectionOptions]) -> Election: ...
+    def once(self, name: str | Key) -> Once: ...
 
 @final
 class Control:

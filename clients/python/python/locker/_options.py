@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from datetime import timedelta
 from typing import Final, Literal, TypeAlias, TypedDict
 
@@ -23,6 +23,9 @@ OnLost: TypeAlias = Literal["cancel", "error", "continue"]
 ``"cancel"`` cancels the task and raises ``Lost``: the default in coroutines, and only there. ``"error"`` lets the body
 run to its end and raises ``Lost`` then: the default elsewhere. ``"continue"`` only logs a warning.
 """
+
+AfterCrash: TypeAlias = Literal["repeat", "refuse"]
+"""What follows in a slot whose run has ended without a report: the next caller runs, or all get ``Lost``."""
 
 Release: TypeAlias = Literal["on_return", "on_expiry"]
 """When a hold ends: with its body, or with its lease."""
@@ -104,6 +107,36 @@ class ElectionOptions(TypedDict, total=False):
     fair: bool | None
 
 
+class OnceOptions(TypedDict, total=False):
+    """The options of what runs once per slot of time, see `WaitOptions`. What is not given comes from the ``Locker``.
+
+    Attributes:
+        from_: When slots begin, after midnight UTC. Default 0.
+        early: How much earlier than its slot a call counts for it, at most half of a slot: hosts are early and late.
+            Default: 30 s, or a tenth of the slot if that is less.
+        lease: How long others wait if the process of a run dies. Default 10 s.
+        timeout: How long a call waits for a run of another caller. 0 never waits. Default: half of a slot.
+        after_crash: ``"refuse"`` raises ``Lost`` in a slot in which a run ended without success and without a failure,
+            because its process died or its lease was lost. Default: ``"repeat"``, the next caller runs.
+        renew: Whether the lease is renewed while the run lasts. Default ``True``.
+        max_hold: The longest run, renewals included; at least the lease. Default: none.
+        stop_before: How long before the end of its lease a run that is not renewed counts as lost. Default 0.
+        min_hold: How long nobody else runs after the beginning of a run that fails. At most ``max_hold``. Default 0.
+        fair: ``False`` lets the call overtake waiters that have ``fair=False``, too. Default ``True``.
+    """
+
+    from_: Seconds | None
+    early: Seconds | None
+    lease: Seconds | None
+    timeout: Seconds | None
+    after_crash: AfterCrash | None
+    renew: bool | None
+    max_hold: Seconds | None
+    stop_before: Seconds | None
+    min_hold: Seconds | None
+    fair: bool | None
+
+
 class StoreOptions(TypedDict, total=False):
     """The options of a store and of all its holds.
 
@@ -144,6 +177,13 @@ _LEADERS_LACK: Final = {
 }
 """Options of holds that an election does not have, and why."""
 
+_RUNS_LACK: Final = {
+    **dict.fromkeys(("max_retry", "retry_delay"), "a call waits for the run of another one, up to `timeout`"),
+    **dict.fromkeys(("each", "mode"), "one call runs per slot and `args`"),
+    **dict.fromkeys(("release", "on_lost"), "the run ends with the body, and counts if it succeeds"),
+}
+"""Options of holds that a run does not have, and why."""
+
 
 def election_options(options: ElectionOptions) -> ElectionOptions:
     """Returns the options that are given.
@@ -152,12 +192,26 @@ def election_options(options: ElectionOptions) -> ElectionOptions:
         Misused: One is for holds only.
         TypeError: One is unknown.
     """
-    unknown = options.keys() - ElectionOptions.__optional_keys__
-    for name in sorted(unknown & _LEADERS_LACK.keys()):
-        raise Misused(f"an election has no option {name}: {_LEADERS_LACK[name]}")
+    _refuse(options.keys() - ElectionOptions.__optional_keys__, "an election", _LEADERS_LACK)
+    return options
+
+
+def once_options(options: OnceOptions) -> OnceOptions:
+    """Returns the options that are given.
+
+    Raises:
+        Misused: One is for holds only.
+        TypeError: One is unknown.
+    """
+    _refuse(options.keys() - OnceOptions.__optional_keys__, "a run", _RUNS_LACK)
+    return options
+
+
+def _refuse(unknown: Set[str], what: str, lacks: Mapping[str, str]) -> None:
+    for name in sorted(unknown & lacks.keys()):
+        raise Misused(f"{what} has no option {name}: {lacks[name]}")
     if unknown:
         raise TypeError(f"there is no option {min(unknown)!r}")
-    return options
 
 
 def check_on_expiry(asked: Mapping[str, object]) -> None:

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Sequence
 from dataclasses import dataclass
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
-from typing import Any, Final, ParamSpec, Protocol, TypeAlias, TypeVar, cast
+from typing import Any, Final, ParamSpec, Protocol, TypeAlias, TypeVar, cast, overload
 
 from . import _native
 from ._binding import Binding, Part, Parts, check_function, describe, is_async, takes
@@ -22,6 +22,7 @@ from ._waiting import wait, wait_blocking
 
 P = ParamSpec("P")
 R = TypeVar("R")
+S_co = TypeVar("S_co", covariant=True)
 
 OnError: TypeAlias = Callable[[LockerError], Any]
 """Makes what a call returns instead of raising an error, except for `Misused`. In coroutines it may be async."""
@@ -33,7 +34,7 @@ _LAZY: Final = (CoroutineType, GeneratorType, AsyncGeneratorType)
 """What has not begun when a call returns it."""
 
 _COLLECT: Final = "collect the items in it, and return a list"
-_DEFERRED: Final[tuple[tuple[type, str], ...]] = (
+_CURES: Final[tuple[tuple[type, str], ...]] = (
     (Generator, _COLLECT),
     (AsyncGenerator, _COLLECT),
     (getattr(contextlib, "_GeneratorContextManagerBase", GeneratorType), "take the lock by hand inside of it"),
@@ -41,7 +42,8 @@ _DEFERRED: Final[tuple[tuple[type, str], ...]] = (
     (Awaitable, "make it `async def`, and await this inside of it"),
 )
 """What may run after a call that returns it, and what to do instead."""
-_DEFERRED_KINDS: Final = tuple(kind for kind, _ in _DEFERRED)
+DEFERRED: Final = tuple(kind for kind, _ in _CURES)
+"""The types that a call may not return whose body ends with it."""
 _PLAIN: Final = frozenset((type(None), bool, int, float, str, bytes, list, tuple, dict))
 """The types of most results, which need no closer look."""
 
@@ -50,6 +52,34 @@ class Decorator(Protocol):
     """Keeps the signature of what it decorates."""
 
     def __call__(self, function: Callable[P, R], /) -> Callable[P, R]:
+        """Decorates the function."""
+        ...
+
+
+class OnceDecorator(Protocol[S_co]):
+    """Keeps the signature of what it decorates, but for what a skipped call returns."""
+
+    @overload
+    def __call__(
+        self, function: Callable[P, Coroutine[Any, Any, R]], /
+    ) -> Callable[P, Coroutine[Any, Any, R | S_co]]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Callable[P, R | S_co]: ...
+    def __call__(self, function: Callable[P, Any], /) -> Callable[P, Any]:
+        """Decorates the function."""
+        ...
+
+
+class OnceGuardDecorator(Protocol[S_co]):
+    """An `OnceDecorator` that takes a parameter away, which it fills in: type checkers cannot say which one."""
+
+    @overload
+    def __call__(
+        self, function: Callable[..., Coroutine[Any, Any, R]], /
+    ) -> Callable[..., Coroutine[Any, Any, R | S_co]]: ...
+    @overload
+    def __call__(self, function: Callable[..., R], /) -> Callable[..., R | S_co]: ...
+    def __call__(self, function: Callable[..., Any], /) -> Callable[..., Any]:
         """Decorates the function."""
         ...
 
@@ -73,6 +103,7 @@ class Target:
         key: Makes the parts from the arguments, in place of ``parts``.
         guard: The parameter that gets the guard.
         on_error: Makes the result of a call that fails.
+        on_skip: Makes the result of a call that is skipped.
     """
 
     native: _native.Locker
@@ -81,6 +112,11 @@ class Target:
     key: Callable[..., object] | None = None
     guard: str | None = None
     on_error: OnError | None = None
+    on_skip: Callable[[], Any] | None = None
+
+    def skip(self) -> Any:
+        """Returns what a call returns that is skipped."""
+        return None if self.on_skip is None else self.on_skip()
 
     def refuse(self, error: LockerError) -> Any:
         """Returns what a call returns that was not admitted, or that lost its hold. A mistake is always raised."""
@@ -106,12 +142,13 @@ class Target:
         return binding.parts_of(self.key)
 
     def check(self, function: Callable[..., object]) -> None:
-        """Refuses what cannot be decorated, and an ``on_error`` that cannot make a result of it.
+        """Refuses what cannot be decorated, and an ``on_error`` or ``on_skip`` that cannot make a result of it.
 
         Raises:
             Misused: It names the function and the rule.
         """
         check_function(function)
+        self._check_on_skip(function)
         if self.on_error is None:
             return
         if not callable(self.on_error):
@@ -121,6 +158,17 @@ class Target:
             raise Misused(f"{describe(function)}: on_error= must take one argument, the error: {why}")
         if is_async(self.on_error) and not is_async(function):
             raise Misused(f"{describe(function)}: on_error= must be a plain function, for a `def` does not await it")
+
+    def _check_on_skip(self, function: Callable[..., object]) -> None:
+        if self.on_skip is None:
+            return
+        if not callable(self.on_skip):
+            raise Misused(f"{describe(function)}: on_skip={self.on_skip!r} is no function without arguments")
+        why = takes(self.on_skip)
+        if why is not None:
+            raise Misused(f"{describe(function)}: on_skip= must take no arguments: {why}")
+        if is_async(self.on_skip):
+            raise Misused(f"{describe(function)}: on_skip= must be a plain function: nobody awaits it")
 
     def _path(self, function: Callable[..., object]) -> str:
         module, qualified = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
@@ -167,7 +215,7 @@ def decorate_hold(
     target.check(function)
     acquire = ask(target.function(function), target.read_parts(function))
     parameter = target.guard
-    refused = _LAZY if outlasts else _DEFERRED_KINDS
+    refused = _LAZY if outlasts else DEFERRED
 
     if is_async(function):
         body = cast("Callable[..., Awaitable[Any]]", function)
@@ -177,9 +225,12 @@ def decorate_hold(
                 raise _given(function, parameter)
             call = acquire(args, kwargs)
             try:
-                held = guard(await wait(call))
+                hold = await wait(call)
             except LockerError as error:
                 return await _result(target.refuse(error))
+            if hold is None:
+                return target.skip()
+            held = guard(hold)
             if parameter is not None:
                 kwargs[parameter] = held
             try:
@@ -197,14 +248,17 @@ def decorate_hold(
             raise _given(function, parameter)
         call = acquire(args, kwargs)
         try:
-            held = guard(wait_blocking(call))
+            hold = wait_blocking(call)
         except LockerError as error:
             return target.refuse(error)
+        if hold is None:
+            return target.skip()
+        held = guard(hold)
         if parameter is not None:
             kwargs[parameter] = held
         try:
             with held:
-                return _returned(function, args, kwargs, refused)
+                return returned(function, args, kwargs, refused)
         except Lost as loss:
             if loss is not held.raised:
                 raise
@@ -241,7 +295,7 @@ def decorate_limit(
             wait_blocking(call)
         except LockerError as error:
             return target.refuse(error)
-        return _returned(function, args, kwargs, _LAZY)
+        return returned(function, args, kwargs, _LAZY)
 
     return _finished(target, function, limited)
 
@@ -275,16 +329,20 @@ def _given(function: Callable[..., object], guard: str) -> TypeError:
     return TypeError(f"{describe(function)} got the argument {guard!r}, which its decorator fills in")
 
 
-def _returned(
+def returned(
     function: Callable[..., object], args: tuple[Any, ...], kwargs: dict[str, Any], refused: tuple[type, ...]
-) -> object:
-    """Calls the function, and refuses a result of these types."""
+) -> Any:
+    """Calls the function, and refuses a result of these types.
+
+    Raises:
+        Misused: It is one of them.
+    """
     result = function(*args, **kwargs)
     if type(result) not in _PLAIN and isinstance(result, refused):
         if isinstance(result, (Coroutine, Generator)):
             result.close()
         name = type(result).__name__.replace("_", " ").strip()
-        cure = next(cure for kind, cure in _DEFERRED if isinstance(result, kind))
+        cure = next(cure for kind, cure in _CURES if isinstance(result, kind))
         raise Misused(f"{describe(function)} returned a {name}, whose work may run after the call: {cure}")
     return result
 

@@ -45,6 +45,41 @@ async def reap(batches: int) -> bytes:
     return b""
 
 
+@locker.once_per("1d", from_="3h", args="tenant", name="report.nightly", after_crash="refuse")
+def report(tenant: int) -> str:
+    """Writes."""
+    return ""
+
+
+@locker.once_per(every="1d", args=("self", 0), timeout=0, stop_before=3)
+async def bill(month: str) -> int:
+    return 1
+
+
+@locker.once_per(3600)
+async def clean(tables: list[str]) -> None: ...
+
+
+@locker.once_per("1h", on_skip=lambda: b"")
+def count(tenant: int) -> str:
+    return ""
+
+
+@locker.once_per("1h", on_skip=lambda: b"")
+async def count_async(tenant: int) -> str:
+    return ""
+
+
+@locker.once_per("1h", guard="run")
+def fenced(tenant: int, run: Guard) -> str:
+    return run.key
+
+
+@locker.once_per("1h", guard="run", on_skip=lambda: 0)
+async def fenced_async(tenant: int, run: Guard) -> str:
+    return run.key
+
+
 async def lead(term: Guard) -> int:
     return term.fence
 
@@ -58,10 +93,25 @@ async def observe() -> None:
     await observer.changed_async()
 
 
+async def run_once() -> None:
+    daily = locker.once("report").per("1d", from_="3h", lease=30)
+    assert_type(daily.run(lambda run: run.fence), int | None)
+    assert_type(daily.run(lambda run: run.slot), datetime | None)
+    assert_type(await daily.run_async(lead), int | None)
+    assert_type(await bill("May"), int | None)
+    assert_type(await count_async(7), str | bytes)
+    assert_type(await fenced_async(7), str | int)
+    await clean(["log"])
+
+
 class Account:
     @locker.lock_on_argument(10, "self.id")
     def close(self, force: bool) -> int:
         return 1
+
+    @locker.once_per("1d", args="self.id")
+    def audit(self, year: int) -> int:
+        return year
 
 
 assert_type(withdraw("visa", 3, memo="rent"), bool)
@@ -69,6 +119,11 @@ coroutine: Coroutine[Any, Any, int] = pay("visa")
 reaping: Coroutine[Any, Any, bytes] = reap(3)
 assert_type(ship(7), str)
 assert_type(Account().close(True), int)
+assert_type(report(7), str | None)
+assert_type(count(7), str | bytes)
+assert_type(fenced(7), str | None)
+assert_type(Account().audit(1), int | None)
+cleaning: Coroutine[Any, Any, None] = clean(["log"])
 send(user=1)
 
 # What a checker must refuse: without the mistake the comment is an error of its own.
@@ -79,6 +134,11 @@ locker.lock("a", leese=1)  # type: ignore[call-arg]
 locker.lock_on_argument(10, on_lost="never")  # type: ignore[call-overload]
 locker.elect("reaper", timeout=1)  # type: ignore[call-arg]
 locker.leader("reaper", on_lost="error")  # type: ignore[call-overload]
+report("a")  # type: ignore[arg-type]
+locker.once_per("1d", max_retry=1)  # type: ignore[call-overload]
+locker.once_per("1d", after_crash="never")  # type: ignore[call-overload]
+locker.once("a").per("1d", leese=1)  # type: ignore[call-arg]
+asyncio.run(locker.once("a").per("1d").run_async(len))  # type: ignore[arg-type]
 Locker("memory://", tiemout=1)  # type: ignore[call-arg]
 
 
