@@ -16,13 +16,14 @@ import httpx
 import pytest
 from servers import GENEROUS, Redis, eventually
 
-from locker import Guard, HoldOptions, Limited, Locker, Lost, Settings, TimedOut
+from locker import Guard, HoldOptions, Limited, Locker, Lost, OnceOptions, Settings, TimedOut
 from locker._decorators import Decorators
 
 ROOT = Path(__file__).parents[3]
 README = (ROOT / "clients/python/README.md").read_text()
 REFERENCE = (ROOT / "docs/reference/python.md").read_text()
 FENCES = (ROOT / "docs/how-to/fence-a-write.md").read_text()
+ONCE = (ROOT / "docs/how-to/run-once.md").read_text()
 TESTING = (ROOT / "docs/how-to/test.md").read_text()
 MIGRATING = "".join((ROOT / f"docs/how-to/migrate/python-{page}.md").read_text() for page in ("decorator", "locks"))
 
@@ -67,6 +68,25 @@ def test_program_on_fences_refuses_a_late_write() -> None:
     refused, balance = done.stdout.splitlines()
     assert refused.startswith("refused: ['lock:alice: lost: ")
     assert balance == "balance: 110"
+
+
+def test_program_that_runs_once_a_day() -> None:
+    (program,) = blocks(ONCE)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, timeout=GENEROUS
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    reports, invoice, skipped = done.stdout.splitlines()
+    assert reports == "the report of tenant 7 skipped the report of tenant 8"
+    assert invoice.endswith(", after 0 without one")
+    assert skipped == "None"
+
+
+def test_all_options_of_runs_are_in_the_guide() -> None:
+    section = ONCE[ONCE.index("## In Python") : ONCE.index("## In a crontab")]
+    options = OnceOptions.__optional_keys__ | set(inspect.signature(Decorators.once_per).parameters)
+    options -= {"self", "every", "options"}
+    assert [option for option in options if f"`{option}`" not in section] == []
 
 
 def test_programs_of_the_testing_guide_pass(tmp_path: Path) -> None:
