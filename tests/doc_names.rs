@@ -330,7 +330,7 @@ fn packages_of_setup_scripts_are_listed() {
 }
 
 /// How many words a page may have. Those that are not listed here have 1,000.
-const BUDGETS: [(&str, usize); 23] = [
+const BUDGETS: [(&str, usize); 24] = [
     ("README.md", 1_125),
     ("CHANGELOG.md", 1_800),
     ("CONTRIBUTING.md", 1_350),

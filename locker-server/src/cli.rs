@@ -319,7 +319,7 @@ Environment of the command:
   LOCKER_FENCE  rises with every holder of a lock: lets a resource reject late writers
   with --once-per:
   LOCKER_SLOT   when the slot begins, such as 2026-11-28T03:00:00Z
-  LOCKER_MISSED how many slots had no success since the last one; 0 if none is remembered, for two slots
+  LOCKER_MISSED how many slots had no success since the last one; 0 if none is remembered, for three slots
 
 With --once-per a command that ends with 0 has succeeded: its slot is done. If it ends with another code, the next \
 call runs. What runs when a machine dies in between: --after-crash.

@@ -124,13 +124,12 @@ fn refused_slot_starts_no_command(store: &Store) {
 
 /// Slots of two hours, so that the test is in one or two of them.
 fn command_knows_its_slot(store: &Store) {
-    let slot = Duration::from_secs(2 * 60 * 60);
+    let slot = 2 * 60 * 60;
     let now = || SystemTime::UNIX_EPOCH.elapsed().unwrap();
     let begins = |time: Duration| {
-        let from = Duration::from_secs(90 * 60);
-        let since = (time + Duration::from_secs(30) - from).as_secs();
-        let begins = from + Duration::from_secs(since - since % slot.as_secs());
-        format_rfc3339(SystemTime::UNIX_EPOCH + begins).to_string()
+        let from = 90 * 60;
+        let since = time.as_secs() + 30 - from;
+        format_rfc3339(SystemTime::UNIX_EPOCH + Duration::from_secs(from + since - since % slot)).to_string()
     };
     let line = [
         "run",

@@ -184,8 +184,8 @@ def test_run_tells_its_slot_and_how_many_were_missed(locker_testing: Testing, ca
     def body(run: Guard) -> None:
         seen.append((run.slot, run.missed))
 
-    # The third slot has no call. A success is forgotten after two slots.
-    for hours in (2, 47.5, 24):
+    # The third slot has no call. A success is forgotten after three slots.
+    for hours in (2, 60, 24):
         call(daily, body)
         control.advance(timedelta(hours=hours))
     call(daily, body)

@@ -34,6 +34,10 @@ use std::{pin::pin, time::Duration};
 /// The shortest and the longest slot.
 const EVERY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(366 * 24 * 60 * 60));
 
+/// For how many slots a success is kept. With two, a call that comes two slots later is often too late to see that it has
+/// missed one.
+const KEPT: u32 = 3;
+
 /// The kind of the keys of records.
 const ONCE: &str = "once";
 
@@ -206,7 +210,7 @@ impl Asks for OncePer {
         settings.timeout = timeout.unwrap_or(slots.every / 2);
         settings.max_retry = None;
         let request = LockRequest::new(locker, HoldKind::Record, key, settings).origin(origin);
-        Ok(Asked::new(request, Some(slots), after_crash, slots.every.saturating_mul(2)))
+        Ok(Asked::new(request, Some(slots), after_crash, slots.every.saturating_mul(KEPT)))
     }
 }
 

@@ -113,7 +113,7 @@ impl Guard {
     }
 
     /// Returns how many slots had no success, from the last one that had until this one. 0 if no run is remembered, which
-    /// is for two slots after a success; and unless this is a run of `once_per`.
+    /// is for three slots after a success; and unless this is a run of `once_per`.
     #[must_use]
     pub fn missed(&self) -> u64 {
         self.slot.map_or(0, |slot| slot.missed)

@@ -241,7 +241,7 @@ class Guard(_Held[_native.Guard]):
     def missed(self) -> int:
         """How many slots had no success, from the last one that had until that of this run.
 
-        0 if no run is remembered, which is for two slots after a success; and unless it is a run of ``once_per``.
+        0 if no run is remembered, which is for three slots after a success; and unless it is a run of ``once_per``.
         """
         return self._hold.missed
 

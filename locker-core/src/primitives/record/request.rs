@@ -26,7 +26,7 @@ pub enum Request {
         id: Id,
         /// The result.
         value: Value,
-        /// How long the result is kept: with slots two periods. Zero if it is for the waiters alone.
+        /// How long the result is kept: with slots three periods. Zero if it is for the waiters alone.
         keep: Duration,
     },
 }
@@ -60,7 +60,7 @@ pub enum AfterCrash {
     RunAgain,
     /// The outcome is unknown: further calls get `Lost`. With slots only those of that slot.
     Refuse {
-        /// How long it stays unknown, from the end of the lease. With slots two periods.
+        /// How long it stays unknown, from the end of the lease. With slots three periods.
         keep: Duration,
     },
 }

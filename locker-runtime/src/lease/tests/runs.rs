@@ -126,7 +126,7 @@ async fn run_that_has_succeeded_is_not_told_as_lost() {
 async fn wait_for_a_run_has_no_number_of_attempts() {
     let locker = Locker::builder().url("memory://").max_retry(1).build().await.unwrap();
     let (end, ended) = oneshot::channel::<()>();
-    let (begin, begun) = oneshot::channel::<()>();
+    let (begin, runs) = oneshot::channel::<()>();
     let record = once(&locker);
     let run = tokio::spawn(async move {
         let body = async move |_: &Guard| {
@@ -136,7 +136,7 @@ async fn wait_for_a_run_has_no_number_of_attempts() {
         };
         record.run(body).await
     });
-    begun.await.unwrap();
+    runs.await.unwrap();
     let waiter = tokio::spawn(succeed(once(&locker)));
     let key = locker.admin().key("once", "a");
     until("the other one waits", async || {
