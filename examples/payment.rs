@@ -3,6 +3,9 @@
 //! `cargo run --example payment -- --listen 127.0.0.1:8080 --ledger payments.txt`, then twice
 //! `curl -i -d '{"card":4001,"amount":30}' -H 'content-type: application/json' -H 'idempotency-key: 9f3c'
 //! http://127.0.0.1:8080/payments`: the card is charged once, and both get the same receipt.
+//!
+//! A charge is not undone if this program dies before it has the receipt. Then nothing is charged again for this key until
+//! somebody has looked (`after_crash = "refuse"`). `examples/exactly_once.rs` has a table that refuses a second charge.
 
 use axum::{
     Json, Router,
@@ -14,7 +17,13 @@ use axum::{
 use clap::Parser;
 use locker::{ErrorKind, Locker, idempotent};
 use serde::{Deserialize, Serialize};
-use std::{fs::OpenOptions, io::Write, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    fs::OpenOptions,
+    io::Write,
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 /// Serves payments. A repeated request gets the receipt of the first one.
 #[derive(Parser)]
@@ -47,7 +56,7 @@ struct Payment {
 
 #[derive(Serialize, Deserialize)]
 struct Receipt {
-    number: u64,
+    number: u128,
     card: u64,
     amount: u64,
 }
@@ -82,10 +91,11 @@ impl IntoResponse for PayError {
         eprintln!("pay: {error}");
         let (status, text) = match error.kind() {
             ErrorKind::TimedOut => (StatusCode::CONFLICT, "this payment is under way, ask again\n"),
-            ErrorKind::Conflict => {
-                (StatusCode::UNPROCESSABLE_ENTITY, "this key was used for another payment\n")
-            }
-            // With `after_crash = "refuse"` nothing is charged again before somebody has looked.
+            // Perhaps for another payment, perhaps with a receipt that is gone.
+            ErrorKind::Conflict => (
+                StatusCode::UNPROCESSABLE_ENTITY,
+                "this key was used before: look at the card before you pay again\n",
+            ),
             ErrorKind::Lost => {
                 (StatusCode::INTERNAL_SERVER_ERROR, "nobody knows whether this was paid: look at the card\n")
             }
@@ -100,14 +110,21 @@ impl IntoResponse for PayError {
     }
 }
 
+/// Pays in a task of its own: the handler is dropped if the client goes away, and the payment goes on.
 async fn handle(State(app): State<App>, headers: HeaderMap, Json(payment): Json<Payment>) -> Response {
-    match headers.get("idempotency-key").and_then(|key| key.to_str().ok()) {
-        Some(key) => pay(&app, key, &payment).await.map(Json).into_response(),
-        None => (StatusCode::BAD_REQUEST, "the header Idempotency-Key is missing\n").into_response(),
+    let Some(key) = headers.get("idempotency-key").and_then(|key| key.to_str().ok()).map(str::to_owned)
+    else {
+        return (StatusCode::BAD_REQUEST, "the header Idempotency-Key is missing\n").into_response();
+    };
+    match tokio::spawn(async move { pay(&app, &key, &payment).await }).await {
+        Ok(paid) => paid.map(Json).into_response(),
+        Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, "internal error\n").into_response(),
     }
 }
 
 /// Charges the card once for each key. A repetition waits for 2 s if the first request is under way.
+///
+/// It returns an error only if nothing was charged.
 #[idempotent(
     keep = "24h",
     args(key),
@@ -119,17 +136,16 @@ async fn handle(State(app): State<App>, headers: HeaderMap, Json(payment): Json<
     locker = app.locker
 )]
 async fn pay(app: &App, key: &str, payment: &Payment) -> Result<Receipt, PayError> {
-    let number = app.charge(payment)?;
+    let number = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |now| now.as_micros());
+    app.charge(payment)?;
     tokio::time::sleep(Duration::from_millis(payment.takes_ms)).await;
     Ok(Receipt { number, card: payment.card, amount: payment.amount })
 }
 
 impl App {
-    /// Charges the card, and returns the number of the charge.
-    fn charge(&self, payment: &Payment) -> std::io::Result<u64> {
+    fn charge(&self, payment: &Payment) -> std::io::Result<()> {
         let mut ledger = OpenOptions::new().append(true).create(true).open(&*self.ledger)?;
-        writeln!(ledger, "{} from card {}", payment.amount, payment.card)?;
-        Ok(std::fs::read_to_string(&*self.ledger)?.lines().count() as u64)
+        ledger.write_all(format!("{} from card {}\n", payment.amount, payment.card).as_bytes())
     }
 }
 

@@ -310,8 +310,9 @@ pub fn leader(args: TokenStream, item: TokenStream) -> TokenStream {
 /// - `early`: how much earlier than its slot a call counts for it, at most half of a slot: hosts are early and late.
 ///   Default: 30 s, or a tenth of the slot if that is less.
 /// - `timeout`: how long a call waits for another run. Default: half of a slot. `0` never waits.
-/// - `after_crash = "refuse"`: calls get `Lost` in a slot in which a run ended without success and without a failure,
-///   because its process died or its lease was lost; the next slot runs. Default: `"repeat"`, the next call runs.
+/// - `after_crash = "refuse"`: calls get `Lost` in a slot in which a run has ended in another way than by its result,
+///   because its process died, its lease was lost, it panicked, or its future was dropped; the next slot runs. Default:
+///   `"repeat"`, the next call runs.
 /// - `on_skip = path`: a function without arguments, which gives the value in `Ok` of a skipped call. Default: `()`, or
 ///   `None` of an `Option`.
 /// - `args`, `name`, `lease`, `renew`, `max_hold`, `stop_before`, `min_hold`, `fair`, `guard`, `on_error`, `locker`,
@@ -325,7 +326,7 @@ pub fn leader(args: TokenStream, item: TokenStream) -> TokenStream {
 /// # Cancel safety
 ///
 /// A future that is dropped while it waits leaves the queue. A future that is dropped while the body runs drops the
-/// body, and the next call runs.
+/// body, and the next call runs, unless crashes are refused.
 #[proc_macro_attribute]
 pub fn once_per(args: TokenStream, item: TokenStream) -> TokenStream {
     expand::attribute(Attribute::Once, args.into(), item.into()).into()
@@ -358,12 +359,14 @@ pub fn once_per(args: TokenStream, item: TokenStream) -> TokenStream {
 ///   was made.
 /// - `same(..)`: parameters and expressions, as in `args`, that all calls with a key must have in common: a call with
 ///   others gets `Conflict`. Default: nothing.
-/// - `after_crash = "refuse"`: calls get `Lost` after a run that ended without success and without a failure, because its
-///   process died or its lease was lost, for as long as a result would have been kept. Default: `"repeat"`, the next
-///   call runs.
+/// - `args(..)`: what tells requests apart, as in [`macro@lock_on_argument`]. Required if there are parameters; `args()`
+///   is one result for all calls.
+/// - `after_crash = "refuse"`: calls get `Lost` after a run that has ended in another way than by its result, because its
+///   process died, its lease was lost, it panicked, or its future was dropped, for as long as a result would have been
+///   kept. Default: `"repeat"`, the next call runs.
 /// - `max_size = 65536`: how many bytes of JSON text a result may have, up to 524288.
-/// - `args`, `name`, `lease`, `timeout`, `renew`, `max_hold`, `stop_before`, `min_hold`, `fair`, `guard`, `on_error`,
-///   `locker`, `crate`: as in [`macro@lock_on_argument`].
+/// - `name`, `lease`, `timeout`, `renew`, `max_hold`, `stop_before`, `min_hold`, `fair`, `guard`, `on_error`, `locker`,
+///   `crate`: as in [`macro@lock_on_argument`].
 ///
 /// # Errors
 ///
@@ -373,7 +376,7 @@ pub fn once_per(args: TokenStream, item: TokenStream) -> TokenStream {
 /// # Cancel safety
 ///
 /// A future that is dropped while it waits leaves the queue. A future that is dropped while the body runs drops the
-/// body, and the next call runs.
+/// body, and the next call runs, unless crashes are refused.
 #[proc_macro_attribute]
 pub fn idempotent(args: TokenStream, item: TokenStream) -> TokenStream {
     expand::attribute(Attribute::Idempotent, args.into(), item.into()).into()

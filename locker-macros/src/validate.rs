@@ -25,6 +25,10 @@ fn check_one(applied: &Applied, function: &Function) -> Result<()> {
     if applied.attribute == Attribute::Leader {
         function::check_leader(function, applied.at)?;
     }
+    if applied.attribute == Attribute::Idempotent {
+        function::check_key(function, options, applied.at)?;
+        function::check_kept(function)?;
+    }
     options::check_guard(options, &function.bound_names())?;
     constants::check(options, function)?;
     key_parts::check(&options.parts().collect::<Vec<_>>(), function)?;

@@ -8,7 +8,7 @@ mod self_deadlock;
 mod tests;
 
 pub use guard::Guard;
-pub(crate) use guard::{Release, log_release, release_all, while_held, worst};
+pub(crate) use guard::{Release, log_release, log_unrecorded, release_all, while_held, worst};
 pub(crate) use hold::Hold;
 #[cfg(feature = "_control")]
 pub(crate) use renewer::Renewer;

@@ -189,7 +189,8 @@ Calls: GET or POST /v1/<kind>/<name>/<action>
   watchdog: wait, kick     barrier: wait
   latch: wait, countdown   counter: count, value, reset
   lock/by-key: acquire, renew, release of an attribute's lock, by its key
-GET /v1/<kind>/<name> shows a name, ../stats what was counted, DELETE forgets it.
+GET /v1/<kind>/<name> shows a name, also of kind once, ../stats what was counted, DELETE
+forgets it.
 GET /v1 lists the keys in use, /v1/explain?key=KEY says who holds one, /openapi.json describes
 the API.
 Parameters: size, interval, expires, maxwait (times in ms), key, mode, message, amount, value.
@@ -321,8 +322,8 @@ Environment of the command:
   LOCKER_SLOT   when the slot begins, such as 2026-11-28T03:00:00Z
   LOCKER_MISSED how many slots had no success since the last one; 0 if none is remembered, for three slots
 
-With --once-per a command that ends with 0 has succeeded: its slot is done. If it ends with another code, the next \
-call runs. What runs when a machine dies in between: --after-crash.
+With --once-per a command that ends with 0 has succeeded: its slot is done. If it ends with another code, or after a \
+signal, the next call runs. What runs when a machine dies in between: --after-crash.
 
 --json prints name, key, fence, waited_ms, held_ms, outcome (held, skipped, busy, lost or unavailable) and exit.
 
@@ -347,7 +348,7 @@ mails nothing.
 Example, in the crontab of every machine; with file:///DIR in the crontab of one:
   LOCKER_URL=redis://10.0.0.7
   0 3 * * *  locker run --timeout 0s backup -- /usr/local/bin/backup
-  0 3 * * *  locker run --once-per 1d --from 3h report -- /usr/local/bin/report";
+  0 3 * * *  locker run --once-per 1d --from 15h report -- /usr/local/bin/report";
 
 /// Options of `locker ls`.
 #[derive(Args, Clone, Debug, Default)]

@@ -22,6 +22,7 @@ laws_of_three! {
     lost_run_is_dropped_and_followed,
     next_slot_runs_again,
     refused_slot_runs_never_again,
+    dropped_run_is_as_a_crash_if_those_are_refused,
     caller_that_does_not_wait_times_out,
     deleted_record_runs_again,
 }
@@ -167,6 +168,21 @@ pub(crate) async fn refused_slot_runs_never_again([one, other, _]: [Locker; 3]) 
     assert_eq!(succeed(refusing(&one)).await.unwrap_err().kind(), ErrorKind::Lost);
     assert!(one.admin().delete(&one.admin().key("once", &name)).await.unwrap());
     assert!(succeed(refusing(&one)).await.unwrap().is_some());
+}
+
+/// Nobody knows how far its body came. One that fails says so.
+pub(crate) async fn dropped_run_is_as_a_crash_if_those_are_refused([one, other, _]: [Locker; 3]) {
+    let (name, lease) = (fresh_name(), span() * 4);
+    let refusing = |locker: &Locker| once(locker, &name).refuse_after_crash().lease(lease);
+    let failed = refusing(&one).run(async |_: &Guard| Err::<u64, _>(misused())).await;
+    assert_eq!(failed.unwrap_err().kind(), ErrorKind::Misused);
+    let (_, run) = hanging(refusing(&other)).await;
+    let next = tokio::spawn(succeed(refusing(&one)));
+    waiting_at(&one, "once", &name, 1).await;
+    run.abort();
+    assert!(in_time("the end of the run", run).await.unwrap_err().is_cancelled());
+    pass(lease);
+    assert_eq!(in_time("the refusal", next).await.unwrap().unwrap_err().kind(), ErrorKind::Lost);
 }
 
 pub(crate) async fn caller_that_does_not_wait_times_out([one, other, _]: [Locker; 3]) {

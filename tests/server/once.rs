@@ -1,7 +1,7 @@
 //! `locker run --once-per` between processes that share a store, and records over HTTP.
 
 use crate::{
-    run_shared::{output, saying, signal},
+    run_shared::{output, saying, signal, without_terminal},
     stores::{Store, on_each_store},
     support::ended,
 };
@@ -175,6 +175,26 @@ fn records_are_shown_and_deleted_over_http() {
     assert_eq!(said(&output(once(&store, &[], "echo runs"))), (Some(0), "runs\n"));
 }
 
+/// It may have left some of its work.
+#[test]
+fn command_that_a_signal_has_ended_runs_again() {
+    let store = Store::files().unwrap();
+    let script = "trap 'exit 0' TERM; echo runs; while :; do sleep 0.02; done";
+    let (mut first, _said) = saying(without_terminal(&once(&store, &[], script)), "runs");
+    signal(&first, Signal::TERM);
+    assert_eq!(ended(&mut first).code(), Some(0));
+    assert_eq!(said(&output(once(&store, &[], "echo runs"))), (Some(0), "runs\n"));
+}
+
+/// Such as at the top of a crontab, for other lines.
+#[test]
+fn variables_of_runs_do_not_matter_to_locks() {
+    let store = Store::files().unwrap();
+    let mut locked = store.program(&["run", "a", "--", "sh", "-c", "echo \"$LOCKER_SLOT\""]);
+    locked.envs([("LOCKER_FROM", "3h"), ("LOCKER_AFTER_CRASH", "refuse"), ("LOCKER_SLOT", "of another one")]);
+    assert_eq!(said(&output(locked)), (Some(0), "\n"));
+}
+
 /// A success that is not recorded would run again.
 #[test]
 fn success_is_recorded_after_an_outage() {
@@ -212,6 +232,7 @@ fn wrong_options_are_refused() {
         (&["--early", "3s"], "--early needs --once-per"),
         (&["--after-crash", "refuse"], "--after-crash needs --once-per"),
         (&["--skip-exit-code", "3"], "--skip-exit-code needs --once-per"),
+        (&["--once-per", "1h", "--after-crash", "refuse", "--min-hold", "1m"], "min_hold keeps a failed run"),
         (&["--once-per", "1h", "--read"], "--once-per beside --read or --permits"),
         (&["--once-per", "1h", "--permits", "2"], "--once-per beside --read or --permits"),
         (&["--once-per", "1h", "--after-crash", "maybe"], "repeat, refuse"),

@@ -36,7 +36,7 @@ pub(crate) fn request(layer: &Layer) -> Result<TokenStream> {
     let same = hidden("same");
     let agreed = if layer.options().same.is_some() {
         let parts = hashed(layer, layer.options().same_parts(), &same)?;
-        quote!(let mut #same = #runtime::same(#source); #parts)
+        quote!(let mut #same = #runtime::same(); #parts)
     } else {
         TokenStream::new()
     };

@@ -7,7 +7,8 @@ use crate::{
 use proc_macro2::Span;
 use quote::ToTokens;
 use syn::{
-    Error, ParenthesizedGenericArguments, ReceiverKind, Result, ReturnType, Type, TypeParamBound,
+    Error, GenericArgument, ParenthesizedGenericArguments, PathArguments, ReceiverKind, Result, ReturnType,
+    Type, TypeParamBound,
     spanned::Spanned,
     visit::{self, Visit},
 };
@@ -27,6 +28,31 @@ pub(crate) fn check(function: &Function, attribute: Attribute) -> Result<()> {
         ));
     }
     if function.is_plain() { refuse_lazy(attribute, &function.signature.output) } else { Ok(()) }
+}
+
+/// Refuses a key that is the same for all calls, unless it is said: every caller would get the result of the first one.
+pub(crate) fn check_key(function: &Function, options: &Options, at: Span) -> Result<()> {
+    if options.args.is_some() || function.params.is_empty() && !function.has_receiver() {
+        return Ok(());
+    }
+    let why = "`idempotent` without `args` gives all calls one result: name what tells requests apart, or write \
+               `args()`";
+    Err(Error::new(at, why))
+}
+
+/// Refuses a reference as the result: it is read from what was kept.
+pub(crate) fn check_kept(function: &Function) -> Result<()> {
+    let ReturnType::Type(_, returned) = &function.signature.output else { return Ok(()) };
+    let Type::Path(path) = &**returned else { return Ok(()) };
+    let arguments = path.path.segments.last().map(|last| &last.arguments);
+    let Some(PathArguments::AngleBracketed(arguments)) = arguments else { return Ok(()) };
+    match arguments.args.first() {
+        Some(GenericArgument::Type(Type::Reference(reference))) => {
+            let why = "`idempotent` keeps the result: return an owned type, such as `String`";
+            Err(Error::new_spanned(reference, why))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Refuses functions whose body cannot run again for each term.

@@ -10,7 +10,7 @@ use super::{
     lock::{Done, Entered},
 };
 use crate::{
-    lease::{AsyncBody, Guard, Held, log_release, while_held},
+    lease::{AsyncBody, Guard, Held, log_release, log_unrecorded, while_held},
     locker::Locker,
     settings::{Settings, hold_setters, margin_setters},
 };
@@ -161,8 +161,9 @@ impl OncePer {
         self
     }
 
-    /// Refuses to run again in a slot in which a run ended without success and without a failure, because its process
-    /// died or its lease was lost: calls in that slot get `Lost`. The next slot runs. By default the next caller runs.
+    /// Refuses to run again in a slot in which a run has ended in another way than by its result, because its process died,
+    /// its lease was lost, it panicked, or its future was dropped: calls in that slot get `Lost`. The next slot runs. By
+    /// default the next caller runs.
     pub fn refuse_after_crash(mut self) -> Self {
         self.after_crash = true;
         self
@@ -186,7 +187,8 @@ impl OncePer {
     /// `Unavailable` if the store cannot be reached.
     ///
     /// # Cancel safety
-    /// Cancel safe: when the future is dropped, the body is dropped, and the next caller runs.
+    /// Cancel safe: when the future is dropped, the body is dropped, and the next caller runs, unless
+    /// [`refuse_after_crash`](Self::refuse_after_crash) is set.
     pub async fn run<T, E: From<Error>>(
         self,
         body: impl AsyncFnOnce(&Guard) -> Result<T, E>,
@@ -207,11 +209,27 @@ impl Asks for OncePer {
     fn asked(self) -> Result<Asked> {
         self.check()?;
         let Self { locker, key, origin, mut settings, timeout, slots, after_crash } = self;
+        check_min_hold(&mut settings, &locker, after_crash)
+            .map_err(|error| origin.of(error.with_key(key.as_str())))?;
         settings.timeout = timeout.unwrap_or(slots.every / 2);
         settings.max_retry = None;
         let request = LockRequest::new(locker, HoldKind::Record, key, settings).origin(origin);
         Ok(Asked::new(request, Some(slots), after_crash, slots.every.saturating_mul(KEPT)))
     }
+}
+
+/// Refuses a `min_hold` beside the refusal of crashes: a failure whose run is kept would look like a crash if the process
+/// ended before. That of the locker is not used.
+fn check_min_hold(settings: &mut Settings, locker: &Locker, refuses: bool) -> Result<()> {
+    if refuses && settings.min_hold == locker.settings().min_hold {
+        settings.min_hold = Duration::ZERO;
+    }
+    if refuses && !settings.min_hold.is_zero() {
+        return misused(
+            "min_hold keeps a failed run, which after_crash = \"refuse\" would refuse: remove one",
+        );
+    }
+    Ok(())
 }
 
 fn check_slots(Slots { every, from, early }: Slots) -> Result<()> {
@@ -259,6 +277,8 @@ pub struct Asked {
 pub(crate) struct Ends {
     /// How long a success counts.
     pub(crate) keep: Duration,
+    /// Whether a run that ends in another way than by its result is not repeated.
+    pub(crate) refuses: bool,
     /// How many bytes its result may have.
     #[cfg(feature = "idempotent")]
     pub(crate) at_most: usize,
@@ -269,6 +289,7 @@ impl Asked {
         let after_crash = if refuses { AfterCrash::Refuse { keep } } else { AfterCrash::RunAgain };
         let ends = Ends {
             keep,
+            refuses,
             #[cfg(feature = "idempotent")]
             at_most: 0,
         };
@@ -287,6 +308,7 @@ impl Asked {
             Entered::Finished(done) => Began::Done(done),
             Entered::Runs { fence, slot, missed, acquired } => {
                 let guard = request.hold(id, (fence, acquired)).in_slot(slot, missed);
+                let guard = if ends.refuses { guard.unknown_when_dropped() } else { guard };
                 Began::Runs(Run { guard, ends })
             }
         };
@@ -347,7 +369,7 @@ impl Run {
         match ended {
             Some(Ok(result)) => {
                 let value = kept(&result);
-                log_release(guard.finish(value, keep).await);
+                log_unrecorded(guard.finish(value, keep).await);
                 Ok(result)
             }
             Some(Err(error)) => {

@@ -57,6 +57,7 @@ pub struct Guard {
     pub(super) release: Release,
     id: OnceBox<String>,
     slot: Option<Slot>,
+    is_unknown_when_dropped: bool,
 }
 
 /// The slot of a run, and how many before it had no success.
@@ -79,7 +80,8 @@ pub(crate) enum Release {
 
 impl Guard {
     pub(crate) fn new(hold: Arc<Hold>, release: Release) -> Self {
-        Self { watched: Some(Renewer::watch(&hold)), hold, release, id: OnceBox::new(), slot: None }
+        let watched = Some(Renewer::watch(&hold));
+        Self { watched, hold, release, id: OnceBox::new(), slot: None, is_unknown_when_dropped: false }
     }
 
     /// Returns the key, with its prefix.
@@ -121,6 +123,12 @@ impl Guard {
 
     pub(crate) fn in_slot(mut self, begins: Option<Timestamp>, missed: u64) -> Self {
         self.slot = begins.map(|begins| Slot { begins, missed });
+        self
+    }
+
+    /// Leaves the run to its lease if the guard is dropped: nobody knows how far its body came.
+    pub(crate) fn unknown_when_dropped(mut self) -> Self {
+        self.is_unknown_when_dropped = true;
         self
     }
 
@@ -190,6 +198,7 @@ impl Guard {
     }
 
     async fn release_within(mut self, patience: Duration) -> Result<()> {
+        self.is_unknown_when_dropped = false;
         self.check_process()?;
         if self.release == Release::OnExpiry {
             self.unwatch();
@@ -316,6 +325,14 @@ pub(crate) async fn release_all(guards: impl DoubleEndedIterator<Item = Guard>) 
     worst(join_all(guards.rev().map(Guard::release_bounded)).await)
 }
 
+/// Logs the error of the end of a run, the result of which is returned.
+pub(crate) fn log_unrecorded(ended: Result<()>) {
+    if let Err(error) = ended {
+        warning!(%error, "the success of a run is not recorded: the next call may run again");
+        drop(error);
+    }
+}
+
 /// Logs the error of a release after a body, the result of which is kept.
 pub(crate) fn log_release(released: Result<()>) {
     if let Err(error) = released {
@@ -335,6 +352,9 @@ impl Drop for Guard {
     fn drop(&mut self) {
         if !self.hold.is_of_this_process() {
             return;
+        }
+        if self.is_unknown_when_dropped {
+            return self.unwatch();
         }
         // The background calls go on without a receiver.
         drop(self.leave_to_min_hold());

@@ -8,12 +8,12 @@ use crate::{
         OncePer, Origin,
         once::{Asks, Began, Ends},
     },
-    lease::{PlainBody, log_release},
+    lease::{PlainBody, log_release, log_unrecorded},
     locker::Locker,
 };
 use futures_util::{FutureExt, TryFutureExt, future::Either};
 #[cfg(feature = "idempotent")]
-use locker_core::key::ArgumentsDigest;
+use locker_core::key::{ArgumentsDigest, KeyFormat};
 use locker_core::{
     blocking::block_on,
     error::Result,
@@ -39,8 +39,8 @@ pub fn once_per(locker: &Locker, function: &'static Function, key: Key, every: D
 /// Returns the builder of what calls must have in common.
 #[cfg(feature = "idempotent")]
 #[must_use]
-pub fn same(locker: &Locker) -> ArgumentsDigest {
-    ArgumentsDigest::new(locker.key_format())
+pub fn same() -> ArgumentsDigest {
+    ArgumentsDigest::new(KeyFormat::Escaped)
 }
 
 /// Returns the request for the record `key`, whose results are kept so long.
@@ -92,7 +92,8 @@ pub fn end(run: AsyncRun, is_success: bool) -> impl Future<Output = ()> + Send {
 
 /// Ends a run with this result, or without success. An error is logged.
 pub fn end_with(run: AsyncRun, result: Option<Value>) -> impl Future<Output = ()> + Send {
-    ended(run, result).map(log_release)
+    let log = if result.is_some() { log_unrecorded } else { log_release };
+    ended(run, result).map(log)
 }
 
 fn ended(run: AsyncRun, result: Option<Value>) -> impl Future<Output = Result<()>> + Send {
@@ -118,7 +119,8 @@ pub async fn end_certainly(run: AsyncRun, is_success: bool) -> Result<()> {
     }
 }
 
-/// The run of a plain function. Dropping it ends the run without success and blocks the thread, also after a panic.
+/// The run of a plain function. Dropping it ends the run without success and blocks the thread, also after a panic, or
+/// leaves it to its lease if crashes are refused.
 #[derive(Debug)]
 pub struct BlockingRun {
     /// `None` once it has ended.
@@ -182,6 +184,9 @@ impl Drop for BlockingRun {
     fn drop(&mut self) {
         self.body = None;
         if let Some(run) = self.run.take() {
+            if run.ends.refuses {
+                return;
+            }
             // A panic of the store must not abort during another panic.
             panics::contain(|| block_on(end(run, false)));
         }

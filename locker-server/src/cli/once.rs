@@ -2,7 +2,7 @@
 
 use super::duration;
 use crate::exit_code;
-use clap::{Args, ValueEnum};
+use clap::{ArgMatches, Args, ValueEnum, parser::ValueSource};
 use locker_runtime::private::bindings::slots;
 use std::time::Duration;
 
@@ -46,21 +46,21 @@ impl Once {
     }
 
     pub(super) fn check(&self) -> Result<(), String> {
-        let Some(every) = self.once_per else { return self.check_without_slots() };
+        let Some(every) = self.once_per else { return Ok(()) };
         let checked = slots(every, self.from, self.early);
         checked.map(|_| ()).map_err(|error| format!("--once-per: {}", error.message()))
     }
+}
 
-    fn check_without_slots(&self) -> Result<(), String> {
-        let needs_slots = [
-            ("--from", self.from.is_some()),
-            ("--early", self.early.is_some()),
-            ("--after-crash", self.after_crash.is_some()),
-            ("--skip-exit-code", self.skip_exit_code.is_some()),
-        ];
-        match needs_slots.into_iter().find(|(_, is_given)| *is_given) {
-            Some((option, _)) => Err(format!("{option} needs --once-per")),
-            None => Ok(()),
-        }
+/// Refuses options on the command line that `--once-per` alone has. Variables may be there for other lines of a crontab.
+pub(super) fn refuse_without_slots(matches: &ArgMatches) -> Result<(), String> {
+    let is_given = |id: &str| matches.value_source(id) == Some(ValueSource::CommandLine);
+    if !matches.ids().any(|id| id == "once_per") || matches.contains_id("once_per") {
+        return Ok(());
+    }
+    let options = ["from", "early", "after_crash", "skip_exit_code"];
+    match options.into_iter().find(|id| is_given(id)) {
+        Some(id) => Err(format!("--{} needs --once-per", id.replace('_', "-"))),
+        None => Ok(()),
     }
 }

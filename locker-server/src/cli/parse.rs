@@ -55,6 +55,7 @@ fn parse_from<I: IntoIterator<Item = OsString>>(arguments: I) -> Result<Cli, Err
         return Err(wrong(&mut command, reason));
     }
     let cli = Cli::from_arg_matches(&matches)?;
+    super::once::refuse_without_slots(innermost(&matches)).map_err(|reason| wrong(&mut command, &reason))?;
     cli.check().map_err(|reason| wrong(&mut command, &reason))?;
     Ok(cli)
 }

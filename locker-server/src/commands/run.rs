@@ -62,41 +62,62 @@ impl Held {
         }
     }
 
-    /// Ends it. The run of a command that has ended with 0 is a success.
-    async fn end(self, code: u8) -> Result<(), Error> {
+    /// Ends it. Success matters to a run.
+    async fn end(self, is_success: bool) -> Result<(), Error> {
         match self {
             Self::Lock(guard) => guard.release().await,
-            Self::Run(run) => end_certainly(run, code == SUCCESS).await,
+            Self::Run(run) => end_certainly(run, is_success).await,
         }
     }
 }
 
 async fn hold(locker: &Locker, options: &Run, signals: &mut Signals, report: &mut Report) -> u8 {
-    let (code, held) = match enter(locker, options, signals).await {
+    let (ended, held) = match enter(locker, options, signals).await {
         Ok(held) => {
             report.granted(held.guard());
             (run_command(held.guard(), options, signals, report).await, Some(held))
         }
         Err((outcome, code)) => {
             report.ended(outcome);
-            (code, None)
+            (code.into(), None)
         }
     };
     // How a run ended that is lost, nobody knows.
     let held = held.filter(|held| !(report.is_lost() && matches!(held, Held::Run(_))));
-    let left = left_at_end(options, held.as_ref(), code);
-    if release_at_end(locker, held.map(|held| held.end(code)), &left, signals).await {
+    let left = left_at_end(options, held.as_ref(), ended);
+    if release_at_end(locker, held.map(|held| held.end(ended.is_success())), &left, signals).await {
         report.ended(Outcome::Lost);
         return NOT_HELD;
     }
-    code
+    ended.code
+}
+
+/// How a command has ended.
+#[derive(Clone, Copy, Debug)]
+struct Ended {
+    code: u8,
+    /// Whether a signal had asked it to end.
+    was_asked: bool,
+}
+
+impl Ended {
+    /// Returns whether it has done its work: one that was asked to end may have left some.
+    fn is_success(self) -> bool {
+        self.code == SUCCESS && !self.was_asked
+    }
+}
+
+impl From<u8> for Ended {
+    fn from(code: u8) -> Self {
+        Self { code, was_asked: false }
+    }
 }
 
 /// Returns what others get if the store does not answer at the end.
-fn left_at_end<'a>(options: &'a Run, held: Option<&Held>, code: u8) -> Left<'a> {
+fn left_at_end<'a>(options: &'a Run, held: Option<&Held>, ended: Ended) -> Left<'a> {
     let left = Left::of(&options.name, options.min_hold);
     match held {
-        Some(Held::Run(_)) if code == SUCCESS => Left {
+        Some(Held::Run(_)) if ended.is_success() => Left {
             what: "the success of the command is not certain: the next call may run it again",
             patience: Duration::MAX,
             ..left
@@ -170,25 +191,25 @@ fn request(locker: &Locker, options: &Run) -> LockRequest {
     if let Some(max_hold) = options.max_hold { request.max_hold(max_hold) } else { request }
 }
 
-async fn run_command(guard: &Guard, options: &Run, signals: &mut Signals, report: &mut Report) -> u8 {
+async fn run_command(guard: &Guard, options: &Run, signals: &mut Signals, report: &mut Report) -> Ended {
     // A machine that was paused may have lost the lock.
     if guard.check().is_err() {
         report.ended(Outcome::Lost);
         tracing::error!("{}: the lock is lost: the command is not started", guard.key());
-        return NOT_HELD;
+        return NOT_HELD.into();
     }
     let mut command = match start(&options.command, guard) {
         Ok(command) => command,
-        Err(code) => return code,
+        Err(code) => return code.into(),
     };
     if let Event::Ended(code) = supervise(&mut command, guard, signals, false).await {
         report.ended(Outcome::Held);
-        return code;
+        return Ended { code, was_asked: command.is_asked_otherwise() };
     }
     report.ended(Outcome::Lost);
     let reason = format!("{}: the lock is lost", guard.key());
     command.end(&reason, options.kill_after, signals).await;
-    NOT_HELD
+    NOT_HELD.into()
 }
 
 #[cfg(test)]
@@ -225,6 +246,7 @@ mod tests {
         assert!(force_release(&locker, &locker_runtime::Key::new("lock:a"), None).await.unwrap());
         guard.lost().await;
         let mut report = Report::new();
-        assert_eq!(run_command(&guard, &options, &mut signals, &mut report).await, NOT_HELD);
+        let ended = run_command(&guard, &options, &mut signals, &mut report).await;
+        assert_eq!((ended.code, ended.is_success()), (NOT_HELD, false));
     }
 }

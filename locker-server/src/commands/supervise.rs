@@ -76,6 +76,8 @@ pub(super) async fn supervise(
 ) -> Event {
     loop {
         tokio::select! {
+            // What a command has done counts, also if its hold is lost at that moment.
+            biased;
             code = command.exit_code() => return Event::Ended(code),
             Some(signal) = signals.recv() => {
                 command.forward(signal);

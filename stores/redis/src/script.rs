@@ -8,7 +8,11 @@ use locker_core::{
 };
 use once_cell::race::OnceBox;
 use redis::{Cmd, RedisResult, Value};
-use std::{fmt::Write, sync::Arc, time::Duration};
+use std::{
+    fmt::{self, Write},
+    sync::Arc,
+    time::Duration,
+};
 
 const CLOCK: &str = include_str!("lua/clock.lua");
 const STRICT: &str = include_str!("lua/strict.lua");
@@ -441,11 +445,19 @@ fn is_strict(calls: &[&Invocation]) -> bool {
 }
 
 /// The reply of a script: a word, then numbers or a text. The server sends it as one text or as an array.
-#[derive(Debug)]
 pub(super) struct ScriptReply {
     word: String,
     numbers: Vec<i64>,
     text: Vec<u8>,
+}
+
+/// Shows the length of the text alone: it may be a result that is confidential.
+impl fmt::Debug for ScriptReply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { word, numbers, text } = self;
+        write!(f, "{word} {numbers:?}")?;
+        if text.is_empty() { Ok(()) } else { write!(f, ", and {} bytes", text.len()) }
+    }
 }
 
 impl ScriptReply {

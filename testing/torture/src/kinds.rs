@@ -22,6 +22,8 @@ pub(crate) enum Kind {
     Latch,
     Barrier,
     Watchdog,
+    /// A call whose result is kept. It is in no history: the resource counts.
+    Once,
 }
 
 /// More than the callers: a writer takes as many permits as all readers together.
@@ -50,7 +52,7 @@ impl Kind {
     /// Returns the kind that the history names.
     pub(crate) fn in_history(self) -> format::Kind {
         match self {
-            Self::Lock | Self::LockAll | Self::Nested | Self::Leader => format::Kind::Lock,
+            Self::Lock | Self::LockAll | Self::Nested | Self::Leader | Self::Once => format::Kind::Lock,
             Self::Semaphore => format::Kind::Semaphore,
             Self::ReadWrite => format::Kind::ReadWrite,
             Self::Limiter => format::Kind::Limiter,
@@ -83,7 +85,13 @@ impl Kind {
             Self::Lock | Self::LockAll | Self::Nested | Self::Leader => 1,
             Self::Semaphore => PERMITS,
             Self::ReadWrite => ALL_READERS,
-            Self::Limiter | Self::Counter | Self::Event | Self::Latch | Self::Barrier | Self::Watchdog => 0,
+            Self::Limiter
+            | Self::Counter
+            | Self::Event
+            | Self::Latch
+            | Self::Barrier
+            | Self::Watchdog
+            | Self::Once => 0,
         }
     }
 

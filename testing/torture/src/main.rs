@@ -1,5 +1,5 @@
-//! Real worker processes share a few locks, semaphores, read/write locks, limiters, counters, events, latches, barriers
-//! and watchdogs while workers, network and server break. Then the history is judged.
+//! Real worker processes share a few locks, semaphores, read/write locks, limiters, counters, events, latches, barriers,
+//! watchdogs and records while workers, network and server break. Then the history is judged.
 //!
 //! `cargo run -p locker-torture -- --seconds 600`; `--help` lists the options. `docs/contributing/histories.md` has the
 //! format and the laws of the history.
@@ -11,6 +11,7 @@ mod holds;
 mod kinds;
 mod leaks;
 mod nested;
+mod once;
 mod record;
 mod resource;
 mod targets;
@@ -84,7 +85,7 @@ struct Plan {
     #[arg(
         long,
         value_delimiter = ',',
-        default_value = "lock,lock-all,leader,semaphore,read-write,limiter,counter,event,latch,barrier,watchdog"
+        default_value = "lock,lock-all,leader,semaphore,read-write,limiter,counter,event,latch,barrier,watchdog,once"
     )]
     kinds: Vec<Kind>,
     /// Number of names of each kind.
@@ -158,6 +159,9 @@ fn torture(plan: &Plan) -> ExitCode {
         &history,
     );
     history.problems(target.leaks());
+    if plan.kinds.contains(&Kind::Once) {
+        history.problems(once::read(&resource));
+    }
     let locker = Locker::connect_blocking(&target.direct_url()).expect("the store");
     history.problems(leaks::find(plan, &locker));
     history.problems(target.eternal_keys().iter().map(|key| format!("leak: {key} never expires")));

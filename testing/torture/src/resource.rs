@@ -41,6 +41,28 @@ impl Resource {
         write.invoke::<u64>(&mut self.connection).expect("the resource");
     }
 
+    /// Adds an effect of a call that is made once.
+    pub(crate) fn add_effect(&mut self, name: &str, effect: u64) {
+        self.add("RPUSH", "once-effects", name, effect);
+    }
+
+    /// Adds what a caller of it has got.
+    pub(crate) fn add_result(&mut self, name: &str, result: u64) {
+        self.add("SADD", "once-results", name, result);
+    }
+
+    /// Adds an error that no caller should get.
+    pub(crate) fn add_problem(&mut self, problem: &str) {
+        let added = redis::cmd("RPUSH").arg("once-problems").arg(problem).query::<()>(&mut self.connection);
+        added.expect("the resource");
+    }
+
+    fn add(&mut self, command: &str, to: &str, name: &str, value: u64) {
+        let added =
+            redis::cmd(command).arg(format!("{to}:{name}")).arg(value).query::<()>(&mut self.connection);
+        added.expect("the resource");
+    }
+
     /// The same, but the resource refuses a fence lower than one that it has seen.
     pub(crate) fn add_fenced(&mut self, name: &str, fence: u64) {
         let (key, highest) = (format!("fenced:{name}"), format!("fence:{name}"));

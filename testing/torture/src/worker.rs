@@ -5,6 +5,7 @@ use crate::{
     holds::{Held, Holds, missed},
     kinds::{self, Kind},
     nested::nest,
+    once,
     record::Record,
     resource::Resource,
     together,
@@ -77,6 +78,7 @@ impl Work {
             let name = kind.name(rng.usize(..self.names));
             match kind {
                 Kind::Nested => nest(own, record, self.names_of(kind), &mut resource, &mut rng)?,
+                Kind::Once => once::call(locker, &name, &mut resource, &mut rng),
                 Kind::Limiter => pass(locker, record, &name, &mut rng)?,
                 kind if kind.whole() == 0 => together::take_part(kind, locker, record, &name, &mut rng)?,
                 kind => self.hold(kind, name, locker, record, &mut resource, &mut rng)?,
@@ -142,7 +144,7 @@ impl Work {
 }
 
 /// Returns how long a caller waits. Some give up while they wait.
-fn patience(rng: &mut Rng) -> Duration {
+pub(crate) fn patience(rng: &mut Rng) -> Duration {
     Duration::from_millis(if rng.bool() { 3_000 } else { rng.u64(..30) })
 }
 

@@ -104,11 +104,19 @@ async fn results_of_functions_of_every_shape_are_kept() {
 /// A panic is no success, and no result.
 #[test]
 fn panicked_run_is_followed() {
-    #[idempotent(name = "pay panics", keep = "1h", locker = LOCKER)]
+    #[idempotent(name = "pay panics", keep = "1h", args(), locker = LOCKER)]
     fn panics(times: &AtomicU64) -> Done<u64> {
         assert!(times.fetch_add(1, Ordering::Relaxed) > 0, "the first time");
         Ok(times.load(Ordering::Relaxed))
     }
+    #[idempotent(name = "pay refuses", keep = "1h", args(), after_crash = "refuse", lease = "50ms", locker = LOCKER)]
+    fn refuses(times: &AtomicU64) -> Done<u64> {
+        assert!(times.fetch_add(1, Ordering::Relaxed) > 0, "the first time");
+        Ok(times.load(Ordering::Relaxed))
+    }
+    let refused = AtomicU64::new(0);
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| refuses(&refused))).unwrap_err();
+    assert_eq!((refuses(&refused).unwrap_err().kind(), refused.into_inner()), (Some(ErrorKind::Lost), 1));
     let times = AtomicU64::new(0);
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| panics(&times))).unwrap_err();
     assert_eq!((panics(&times).unwrap(), panics(&times).unwrap()), (2, 2));

@@ -6,6 +6,18 @@ fn not_kept(id: u64) -> locker::Result<u64> {
     Ok(id)
 }
 
+#[idempotent(keep = "1h")]
+//~ `#[idempotent(keep = "1h")]`: `idempotent` without `args` gives all calls one result: name what tells requests apart, or write `args()`
+fn of_all(request: u64) -> locker::Result<u64> {
+    Ok(request)
+}
+
+#[idempotent(keep = "1h", args(text))]
+fn borrowed(text: &str) -> locker::Result<&str> {
+    //~ `&str`: `idempotent` keeps the result: return an owned type, such as `String`
+    Ok(text)
+}
+
 #[idempotent(keep = "1h", each(ids))]
 //~ `each`: one call runs per `args`, and the others get its result: remove `each`
 fn of_each(ids: Vec<u64>) -> locker::Result<u64> {

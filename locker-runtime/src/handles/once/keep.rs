@@ -1,6 +1,6 @@
 //! Functions whose result counts for later calls.
 
-use super::{Asked, Asks, Began, Once, decode, encode, record_setters};
+use super::{Asked, Asks, Began, Once, check_min_hold, decode, encode, record_setters};
 use crate::{
     handles::{LockRequest, Origin, lock::Done},
     lease::Guard,
@@ -10,7 +10,7 @@ use crate::{
 use locker_core::{
     error::{Error, Result},
     id::Id,
-    key::{ArgumentsDigest, Key, KeyPart},
+    key::{ArgumentsDigest, Key, KeyFormat, KeyPart},
     primitives::{HoldKind, MAX_VALUE},
     ranges::{check_range, misused},
 };
@@ -35,9 +35,9 @@ impl Once {
 /// The first caller runs. The others wait for it, and get its result, and so do all calls while the result is kept. If
 /// the run fails or its process ends, the next caller runs: errors are not kept.
 ///
-/// Results are kept as JSON text, which other versions of a program and other languages can read. One that is larger
-/// than [`max_size`](Self::max_size) is returned to its caller and not kept: other callers get `Conflict`, and nothing
-/// runs again. So it is with one that cannot be read as `T`.
+/// Results are kept as JSON text, which other versions of a program can read. One that is larger than
+/// [`max_size`](Self::max_size), or that cannot be read back as `T`, is returned to its caller and not kept, with a
+/// warning in the log: other callers get `Conflict`, and nothing runs again.
 ///
 /// ```
 /// # use locker_runtime as locker;
@@ -72,7 +72,7 @@ impl OnceKeep {
     /// Sets what calls with this key must have in common, in this order: a call with other values gets `Conflict`,
     /// whether the run is over or goes on. Default: nothing.
     pub fn same(self, parts: &[&dyn KeyPart]) -> Self {
-        let mut digest = ArgumentsDigest::new(self.locker.key_format());
+        let mut digest = ArgumentsDigest::new(KeyFormat::Escaped);
         for part in parts {
             digest.part(*part);
         }
@@ -97,9 +97,9 @@ impl OnceKeep {
         self
     }
 
-    /// Refuses to run again after a run that ended without success and without a failure, because its process died or
-    /// its lease was lost: calls get `Lost`, for as long as a result would have been kept. By default the next caller
-    /// runs.
+    /// Refuses to run again after a run that has ended in another way than by its result, because its process died, its
+    /// lease was lost, it panicked, or its future was dropped: calls get `Lost`, for as long as a result would have been
+    /// kept. By default the next caller runs.
     pub fn refuse_after_crash(mut self) -> Self {
         self.after_crash = true;
         self
@@ -118,7 +118,8 @@ impl OnceKeep {
     /// run of this record; `Unavailable` if the store cannot be reached.
     ///
     /// # Cancel safety
-    /// Cancel safe: when the future is dropped, the body is dropped, and the next caller runs.
+    /// Cancel safe: when the future is dropped, the body is dropped, and the next caller runs, unless
+    /// [`refuse_after_crash`](Self::refuse_after_crash) is set.
     pub async fn run<T, E>(self, body: impl AsyncFnOnce(&Guard) -> Result<T, E>) -> Result<T, E>
     where
         T: Serialize + DeserializeOwned,
@@ -158,6 +159,8 @@ impl Asks for OnceKeep {
         self.check().map_err(|error| self.origin.of(error.with_key(self.key.as_str())))?;
         let Self { locker, key, origin, mut settings, keep, digest, max_size, after_crash } = self;
         settings.max_retry = None;
+        check_min_hold(&mut settings, &locker, after_crash)
+            .map_err(|error| origin.of(error.with_key(key.as_str())))?;
         let request = LockRequest::new(locker, HoldKind::Record, key, settings).origin(origin);
         let mut asked = Asked::new(request, None, after_crash, keep);
         (asked.ask.digest, asked.ends.at_most) = (digest, max_size);

@@ -42,6 +42,9 @@ impl ChildCommand {
         if let Some(slot) = guard.slot() {
             command.env("LOCKER_SLOT", format_rfc3339(slot).to_string());
             command.env("LOCKER_MISSED", guard.missed().to_string());
+        } else {
+            // Those of a run around this one.
+            command.env_remove("LOCKER_SLOT").env_remove("LOCKER_MISSED");
         }
         // Any error means that there is no terminal.
         let terminal = File::open("/dev/tty").ok();
@@ -131,7 +134,7 @@ impl ChildCommand {
     }
 
     /// Returns whether another signal than SIGHUP has asked the command to end.
-    pub(super) fn is_asked_otherwise(&self) -> bool {
+    pub(in crate::commands) fn is_asked_otherwise(&self) -> bool {
         self.asked_by.is_some_and(|signal| signal != Signal::HUP)
     }
 
