@@ -55,7 +55,8 @@ impl Once {
 /// Refuses options on the command line that `--once-per` alone has. Variables may be there for other lines of a crontab.
 pub(super) fn refuse_without_slots(matches: &ArgMatches) -> Result<(), String> {
     let is_given = |id: &str| matches.value_source(id) == Some(ValueSource::CommandLine);
-    if !matches.ids().any(|id| id == "once_per") || matches.contains_id("once_per") {
+    // Other commands do not know it.
+    if !matches!(matches.try_contains_id("once_per"), Ok(false)) {
         return Ok(());
     }
     let options = ["from", "early", "after_crash", "skip_exit_code"];

@@ -3,11 +3,7 @@
 //! With `after_crash = "refuse"` a record sees at most one effect, although workers are killed in their bodies and
 //! between effect and success, and all callers get the result of that one.
 
-use crate::{
-    clock::now,
-    resource::Resource,
-    worker::{LEASE, patience},
-};
+use crate::{clock::now, resource::Resource};
 use fastrand::Rng;
 use locker_harness::RedisServer;
 use locker_runtime::{
@@ -23,9 +19,9 @@ const ROUND: u64 = 2_000_000_000;
 const KEEP: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The body of a call. Some fail before their effect.
-pub(crate) fn call(locker: &Locker, name: &str, resource: &mut Resource, rng: &mut Rng) {
+pub(crate) fn call(locker: &Locker, name: &str, resource: &mut Resource, rng: &mut Rng, patience: Duration) {
     let name = format!("{name}:{}", now() / ROUND);
-    let request = locker.once(&name).keep(KEEP).lease(LEASE).timeout(patience(rng)).refuse_after_crash();
+    let request = locker.once(&name).keep(KEEP).timeout(patience).refuse_after_crash();
     match enter_blocking(request) {
         Ok(Began::Runs(run)) if rng.u8(..4) == 0 => drop(run.end_with(None)),
         Ok(Began::Runs(run)) => {
@@ -93,7 +89,7 @@ mod tests {
         let (mut resource, mut rng) = (Resource::open(&server.url()).unwrap(), Rng::with_seed(7));
         let locker = Locker::memory();
         for _ in 0..40 {
-            call(&locker, "once:0", &mut resource, &mut rng);
+            call(&locker, "once:0", &mut resource, &mut rng, KEEP);
         }
         let results: Vec<String> = server.ask("KEYS", &["once-results:once:0:*"]);
         assert!(!results.is_empty());

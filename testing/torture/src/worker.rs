@@ -78,7 +78,10 @@ impl Work {
             let name = kind.name(rng.usize(..self.names));
             match kind {
                 Kind::Nested => nest(own, record, self.names_of(kind), &mut resource, &mut rng)?,
-                Kind::Once => once::call(locker, &name, &mut resource, &mut rng),
+                Kind::Once => {
+                    let patience = patience(&mut rng);
+                    once::call(locker, &name, &mut resource, &mut rng, patience);
+                }
                 Kind::Limiter => pass(locker, record, &name, &mut rng)?,
                 kind if kind.whole() == 0 => together::take_part(kind, locker, record, &name, &mut rng)?,
                 kind => self.hold(kind, name, locker, record, &mut resource, &mut rng)?,
@@ -144,7 +147,7 @@ impl Work {
 }
 
 /// Returns how long a caller waits. Some give up while they wait.
-pub(crate) fn patience(rng: &mut Rng) -> Duration {
+fn patience(rng: &mut Rng) -> Duration {
     Duration::from_millis(if rng.bool() { 3_000 } else { rng.u64(..30) })
 }
 
