@@ -133,8 +133,8 @@ python_tests() {
         [[ $1 =~ ^[A-Za-z0-9_]+$ ]] || return 0
         selected=(-k "$1")
     fi
-    # The program takes turns with Python. Without the whole workspace, cargo would compile most libraries once more.
-    cargo build --workspace --all-features --example turns &&
+    # The programs call what Python calls. Without the whole workspace, cargo would compile most libraries once more.
+    cargo build --workspace --all-features --example turns --example repeats &&
         VIRTUAL_ENV=$(dirname "$(dirname "$LOCKER_TEST_PYTHON")") "$LOCKER_TEST_PYTHON" -m maturin develop --quiet \
             --manifest-path clients/python/Cargo.toml &&
         (cd clients/python && ${defaults[@]+"${defaults[@]}"} "$LOCKER_TEST_PYTHON" -m pytest -q \

@@ -7,7 +7,7 @@ use crate::{
 use futures_util::{FutureExt, TryFutureExt, future::select_all};
 use locker_runtime::{
     Error, ErrorKind,
-    private::bindings::{self, Holding, finish, release_bounded},
+    private::bindings::{self, Ends, Holding, finish, finish_with, release_bounded},
 };
 use pyo3::{exceptions::PyResourceWarning, prelude::*};
 use std::{
@@ -16,7 +16,7 @@ use std::{
         Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
-    time::{Duration, SystemTime},
+    time::SystemTime,
 };
 
 /// A hold. Its lease is renewed in the background until it is released, lost or garbage-collected.
@@ -36,8 +36,7 @@ pub(crate) struct Guard {
 struct Run {
     slot: Option<SystemTime>,
     missed: u64,
-    /// How long its success counts.
-    keep: Duration,
+    ends: Ends,
 }
 
 impl Guard {
@@ -64,6 +63,12 @@ impl Guard {
 
     fn take(&self) -> Option<locker_runtime::Guard> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    fn take_run(&self, py: Python<'_>) -> PyResult<(locker_runtime::Guard, Ends)> {
+        let run = self.run.ok_or_else(|| misused(py, "only a run has success"))?;
+        let guard = self.take().ok_or_else(|| released(py, self.key()))?;
+        Ok((guard, run.ends))
     }
 }
 
@@ -155,9 +160,15 @@ impl Guard {
 
     /// Ends a run with success, and waits as `release` does.
     fn finish(&self, py: Python<'_>) -> PyResult<Call> {
-        let run = self.run.ok_or_else(|| misused(py, "only a run has success"))?;
-        let guard = self.take().ok_or_else(|| released(py, self.key()))?;
-        Ok(Call::new(finish(guard, run.keep).map_ok(|()| Output::Nothing)))
+        let (guard, ends) = self.take_run(py)?;
+        Ok(Call::new(finish(guard, ends).map_ok(|()| Output::Nothing)))
+    }
+
+    /// Ends a run with success, and keeps the JSON text of its result. `None`: it has none.
+    #[pyo3(signature = (text))]
+    fn finish_with(&self, py: Python<'_>, text: Option<&[u8]>) -> PyResult<Call> {
+        let (guard, ends) = self.take_run(py)?;
+        Ok(Call::new(finish_with(guard, ends, text).map_ok(|()| Output::Nothing)))
     }
 
     /// Waits until the hold is lost. Never ends after `release`. Keeps nothing held.
@@ -283,9 +294,9 @@ pub(crate) fn granted(guard: locker_runtime::Guard) -> Output {
 }
 
 /// Makes the guard of a run the result of a call.
-pub(crate) fn runs((guard, keep): (locker_runtime::Guard, Duration)) -> Output {
+pub(crate) fn runs((guard, ends): (locker_runtime::Guard, Ends)) -> Output {
     let (slot, missed) = (guard.slot(), guard.missed());
-    Output::object(Guard::new(guard, Some(Run { slot, missed, keep })))
+    Output::object(Guard::new(guard, Some(Run { slot, missed, ends })))
 }
 
 /// Makes several guards the result of a call.

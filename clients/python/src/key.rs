@@ -5,7 +5,7 @@ use locker_runtime::{
     KeyFormat,
     private::{
         self, FunctionDigest,
-        bindings::{described, digest, key_of, named},
+        bindings::{ArgumentsDigest, described, digest, key_of, named},
     },
 };
 use pyo3::{
@@ -187,10 +187,22 @@ pub(crate) fn function_key(
         }
     };
     let mut key = key_of(prefix, format.0, &function.digest, part);
-    for value in parts.try_iter()? {
-        key.part(&*plain(&text_of(&value?, format)?)?);
-    }
+    each_text(parts, format, |text| key.part(text))?;
     Ok(Key(key.finish()))
+}
+
+/// Returns the digest of values, as a key contains it.
+pub(crate) fn digest_of(values: &Bound<'_, PyAny>, format: Format) -> PyResult<u128> {
+    let mut digest = ArgumentsDigest::new(format.0);
+    each_text(values, format, |text| digest.part(text))?;
+    Ok(digest.finish())
+}
+
+fn each_text(values: &Bound<'_, PyAny>, format: Format, mut take: impl FnMut(&str)) -> PyResult<()> {
+    for value in values.try_iter()? {
+        take(&plain(&text_of(&value?, format)?)?);
+    }
+    Ok(())
 }
 
 /// Returns what a key contains for `value`, before escaping.

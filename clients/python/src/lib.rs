@@ -76,7 +76,9 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<election::Election>()?;
     module.add_class::<election::Leader>()?;
     module.add_class::<election::Observer>()?;
+    module.add_class::<once::Done>()?;
     module.add_class::<once::Once>()?;
+    module.add_class::<once::OnceKeep>()?;
     module.add_class::<once::OncePer>()?;
     module.add_class::<guard::Guard>()?;
     module.add_class::<guard::Guards>()?;

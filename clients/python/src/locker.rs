@@ -285,7 +285,8 @@ impl Locker {
     /// Returns the record of what has run.
     fn once(&self, name: Name<'_>) -> PyResult<Once> {
         let key = name.key(&self.reference.prefix, "once")?;
-        Ok(Once { reference: self.reference.clone(), key, defaults: self.holds })
+        let (reference, key_format) = (self.reference.clone(), self.key_format);
+        Ok(Once { reference, key, key_format, defaults: self.holds })
     }
 
     fn __repr__(&self) -> String {

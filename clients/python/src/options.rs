@@ -1,13 +1,16 @@
 //! The options of calls, which come as keyword arguments.
 
 use crate::{
-    errors::misused,
+    errors::{misused, raised},
     guard::{Guard, Guards},
     key::Function,
     seconds::Seconds,
     text::text,
 };
-use locker_runtime::{Election, LockRequest, LockerBuilder, OncePer, private::bindings::Holding};
+use locker_runtime::{
+    Election, LockRequest, LockerBuilder, OnceKeep, OncePer,
+    private::bindings::{Holding, check_keep},
+};
 use pyo3::{
     exceptions::PyTypeError,
     prelude::*,
@@ -35,6 +38,21 @@ macro_rules! held_as {
             asked = asked.fair(fair);
         }
         asked
+    }};
+}
+
+/// Sets how a call runs or waits for a run.
+macro_rules! run_as {
+    ($call:expr, $run:expr, $defaults:expr) => {{
+        let RunOptions { lease, timeout, refuses_after_crash, holds } = $run;
+        let mut call = held_as!($call, holds.or($defaults));
+        if let Some(lease) = lease {
+            call = call.lease(lease);
+        }
+        if let Some(timeout) = timeout {
+            call = call.timeout(timeout);
+        }
+        if refuses_after_crash { call.refuse_after_crash() } else { call }
     }};
 }
 
@@ -151,11 +169,9 @@ impl ElectionOptions {
     }
 }
 
-/// The options of a call that runs once per slot.
+/// The options that all runs have.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct RunOptions {
-    pub(crate) from: Option<Duration>,
-    pub(crate) early: Option<Duration>,
+struct RunOptions {
     lease: Option<Duration>,
     timeout: Option<Duration>,
     refuses_after_crash: bool,
@@ -163,36 +179,87 @@ pub(crate) struct RunOptions {
 }
 
 impl RunOptions {
-    pub(crate) fn read(options: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+    /// Reads options. What is none of all runs is for `own`, which returns whether it is an option.
+    fn read(
+        options: Option<&Bound<'_, PyDict>>,
+        mut own: impl FnMut(&str, &Bound<'_, PyAny>) -> PyResult<bool>,
+    ) -> PyResult<Self> {
         let mut read = Self::default();
         for (name, value) in options.into_iter().flatten() {
             let name = name.cast_into::<PyString>()?;
             let name = &*name.to_cow()?;
             match name {
-                "from_" => read.from = time(name, &value)?,
-                "early" => read.early = time(name, &value)?,
                 "lease" => read.lease = time(name, &value)?,
                 "timeout" => read.timeout = time(name, &value)?,
                 "after_crash" => read.refuses_after_crash = after_crash(&value)?,
                 "release" => return Err(unexpected(name)),
-                _ if read.holds.set(name, &value)? => {}
+                _ if read.holds.set(name, &value)? || own(name, &value)? => {}
                 _ => return Err(unexpected(name)),
             }
         }
         Ok(read)
     }
+}
+
+/// The options of a call that runs once per slot.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct SlotOptions {
+    pub(crate) from: Option<Duration>,
+    pub(crate) early: Option<Duration>,
+    run: RunOptions,
+}
+
+impl SlotOptions {
+    pub(crate) fn read(options: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+        let (mut from, mut early) = (None, None);
+        let run = RunOptions::read(options, |name, value| {
+            match name {
+                "from_" => from = time(name, value)?,
+                "early" => early = time(name, value)?,
+                _ => return Ok(false),
+            }
+            Ok(true)
+        })?;
+        Ok(Self { from, early, run })
+    }
 
     /// Returns the call with these options, but for those of its slots, and with those of the locker where it has none.
     pub(crate) fn call(self, call: OncePer, defaults: Holds) -> OncePer {
-        let Self { lease, timeout, refuses_after_crash, holds, .. } = self;
-        let mut call = held_as!(call, holds.or(defaults));
-        if let Some(lease) = lease {
-            call = call.lease(lease);
+        run_as!(call, self.run, defaults)
+    }
+}
+
+/// The options of a call whose result is kept.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct KeepOptions {
+    max_size: Option<usize>,
+    run: RunOptions,
+}
+
+impl KeepOptions {
+    pub(crate) fn read(options: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+        let mut max_size = None;
+        let run = RunOptions::read(options, |name, value| {
+            if name == "max_size" {
+                max_size = number(name, value, "a number of bytes from 1 to 524288")?;
+            }
+            Ok(name == "max_size")
+        })?;
+        Ok(Self { max_size, run })
+    }
+
+    /// Refuses what no call accepts whose result is kept for so long.
+    pub(crate) fn check(&self, py: Python<'_>, keep: Duration) -> PyResult<()> {
+        check_keep(keep, self.max_size, self.run.refuses_after_crash).map_err(|error| raised(py, &error))
+    }
+
+    /// Returns the call with these options, and with those of the locker where it has none.
+    pub(crate) fn call(self, call: OnceKeep, defaults: Holds) -> OnceKeep {
+        let call = run_as!(call, self.run, defaults);
+        match self.max_size {
+            Some(bytes) => call.max_size(bytes),
+            None => call,
         }
-        if let Some(timeout) = timeout {
-            call = call.timeout(timeout);
-        }
-        if refuses_after_crash { call.refuse_after_crash() } else { call }
     }
 }
 
@@ -307,10 +374,18 @@ pub(crate) fn given(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Duration> 
 }
 
 pub(crate) fn count(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Option<u32>> {
+    number(name, value, "a number from 1 to 4294967295")
+}
+
+/// Reads a number that may be absent, which no truth is.
+fn number<'py, T>(name: &str, value: &Bound<'py, PyAny>, what: &str) -> PyResult<Option<T>>
+where
+    T: for<'a> FromPyObject<'a, 'py>,
+{
     if value.is_instance_of::<PyBool>() {
-        return Err(misused(value.py(), format!("{name}={value:?}: give a number from 1")));
+        return Err(misused(value.py(), format!("{name}={value:?}: give {what}")));
     }
-    option(name, value, "a number from 1 to 4294967295")
+    option(name, value, what)
 }
 
 pub(crate) fn truth(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Option<bool>> {

@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import tempfile
 import uuid
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import servers
+from runs import Call
 from servers import GENEROUS
 from tasks import Run
+
+from locker import Guard, OnceKeep, OncePer
 
 
 @pytest.fixture(scope="session")
@@ -70,6 +73,22 @@ def run(request: pytest.FixtureRequest) -> Run:
             return runner.run(asyncio.wait_for(coroutine, GENEROUS))
 
     return run
+
+
+@pytest.fixture(params=["def", "async def"])
+def call(request: pytest.FixtureRequest) -> Call:
+    """Runs a body by hand, which is plain, or in a coroutine."""
+
+    def call(once: OncePer | OnceKeep, body: Callable[[Guard], Any]) -> Any:
+        if request.param == "def":
+            return once.run(body)
+
+        async def later(run: Guard) -> Any:
+            return body(run)
+
+        return asyncio.run(asyncio.wait_for(once.run_async(later), GENEROUS))
+
+    return call
 
 
 @pytest.fixture

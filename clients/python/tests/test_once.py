@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 import trio
 import workers
+from runs import Body, Call, fence, fence_async, later, others_share_it, plain
 from scripts import Script
 from servers import GENEROUS, Redis, eventually
 from tasks import Run, asyncio_only, for_ever, waiting
@@ -39,60 +40,15 @@ from locker import (
 from locker.testing import Control, memory
 
 Testing = tuple[Locker, Control]
-Call = Callable[[OncePer, Callable[[Guard], Any]], Any]
 
 YEAR = "366d"
 """No test lasts until the end of such a slot, but for one minute a year."""
-
-others_share_it = pytest.mark.parametrize("every_url", ["redis", "postgres", "etcd", "file"], indirect=True)
-"""The stores that a process shares with others."""
-
-
-@pytest.fixture(params=["def", "async def"])
-def call(request: pytest.FixtureRequest) -> Call:
-    """Runs a body by hand, which is plain, or in a coroutine."""
-
-    def call(once: OncePer, body: Callable[[Guard], Any]) -> Any:
-        if request.param == "def":
-            return once.run(body)
-
-        async def later(run: Guard) -> Any:
-            return body(run)
-
-        return asyncio.run(asyncio.wait_for(once.run_async(later), GENEROUS))
-
-    return call
 
 
 def in_an_hour() -> tuple[datetime, timedelta]:
     """Returns the beginning of a slot of a day in an hour, which no test reaches by chance, and its ``from_``."""
     begins = (datetime.now(UTC) + timedelta(hours=1)).replace(microsecond=0)
     return begins, begins - begins.replace(hour=0, minute=0, second=0)
-
-
-def fence(run: Guard) -> int:
-    """A body that succeeds."""
-    assert run.is_held
-    return run.fence
-
-
-async def fence_async(run: Guard) -> int:
-    return fence(run)
-
-
-class Body:
-    """A body of a thread that lasts until it is told to end, and how."""
-
-    def __init__(self) -> None:
-        self.begun, self.end = threading.Event(), threading.Event()
-        self.error: BaseException | None = None
-
-    def __call__(self, run: Guard) -> int:
-        self.begun.set()
-        assert self.end.wait(GENEROUS)
-        if self.error is not None:
-            raise self.error
-        return run.fence
 
 
 # One per slot
@@ -709,14 +665,6 @@ def test_waiter_has_half_of_a_slot_whatever_the_locker_says(name: str) -> None:
         body.end.set()
         assert first.result(GENEROUS) is not None
         assert second.result(GENEROUS) is None
-
-
-def plain(run: Guard) -> None:
-    raise AssertionError
-
-
-async def later(run: Guard) -> None:
-    raise AssertionError
 
 
 @asyncio_only

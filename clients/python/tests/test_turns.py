@@ -1,4 +1,4 @@
-"""Functions of Rust, of this package and of the article's class, with one name: they take turns on one key."""
+"""Functions of Rust, of this package and of the article's class, with one name: they have one key."""
 
 from __future__ import annotations
 
@@ -7,27 +7,29 @@ import os
 import subprocess
 from pathlib import Path
 
+import pytest
 import redis_locker
 from servers import GENEROUS, Redis, missing
 from taking_turns import Turns
 
-from locker import Locker, RedisLocker
+from locker import Conflict, Locker, RedisLocker
 
 ROOT = Path(__file__).parents[3]
 
 
-def rust_program() -> str:
-    """Returns the path of `tests/programs/turns.rs`, built."""
+def rust_program(name: str) -> str:
+    """Returns the path of a program of `tests/programs`, built."""
     target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
-    program = Path(os.environ.get("LOCKER_TEST_TURNS", target / "debug/examples/turns"))
+    program = Path(os.environ.get(f"LOCKER_TEST_{name.upper()}", target / "debug/examples" / name))
     if not program.exists():
-        missing("there is no program `turns`: cargo build -p locker-tests --example turns")
+        missing(f"there is no program `{name}`: cargo build -p locker-tests --all-features --example {name}")
     return str(program)
 
 
 def test_rust_package_and_article_take_turns(redis: Redis, name: str) -> None:
     turns = Turns(redis, name, 1051)
-    rust = subprocess.Popen([rust_program(), redis.url, name, str(turns.total)], stderr=subprocess.PIPE, text=True)
+    command = [rust_program("turns"), redis.url, name, str(turns.total)]
+    rust = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
 
     def withdraw(card: str, amount: int, party: str) -> None:
         turns.body(party)
@@ -64,7 +66,7 @@ def test_package_takes_500_turns_with_each_of_the_others(redis: Redis, name: str
     assert len(with_article.alternations()) == 2
 
     with_rust = Turns(redis, f"{name}-rust", 501)
-    command = [rust_program(), redis.url, with_rust.name, str(with_rust.total)]
+    command = [rust_program("turns"), redis.url, with_rust.name, str(with_rust.total)]
     rust = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     locker = Locker(redis.url, timeout=GENEROUS)
 
@@ -77,3 +79,22 @@ def test_package_takes_500_turns_with_each_of_the_others(redis: Redis, name: str
     errors = rust.communicate(timeout=GENEROUS)[1]
     assert rust.returncode == 0, errors
     assert with_rust.alternations() == {("package", "rust"): 250, ("rust", "package"): 250}
+
+
+def test_results_are_kept_for_both_languages(redis: Redis, name: str) -> None:
+    @Locker(redis.url).idempotent("1h", args="request", same="amount", name="repeats.pay")
+    def pay(request: str, amount: int) -> dict[str, object]:
+        return {"by": "python: größe", "amount": amount}
+
+    def pay_in_rust(request: str, amount: int) -> str:
+        command = [rust_program("repeats"), redis.url, request, str(amount)]
+        return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=GENEROUS).stdout.strip()
+
+    first, second = f"{name}:1", f"{name}:2"
+    assert pay(first, 30) == {"by": "python: größe", "amount": 30}
+    assert pay_in_rust(first, 30) == "30 by python: größe"
+    assert pay_in_rust(first, 50) == "Conflict"
+    assert pay_in_rust(second, 30) == "30 by rust: größe"
+    assert pay(second, 30) == {"by": "rust: größe", "amount": 30}
+    with pytest.raises(Conflict, match="must be the same"):
+        pay(second, 50)

@@ -49,6 +49,18 @@ def hold_and_drop(url: str, name: str) -> None:
     assert guard.is_held
 
 
+def pay_once(url: str, name: str, path: str, times: int) -> list[str]:
+    """Calls a function so many times whose results are kept. The file has the orders that it has run for."""
+
+    @Locker(url).idempotent("1d", args="order", name=name, guard="run")
+    def pay(order: int, run: Guard) -> str:
+        with Path(path).open("a") as orders:
+            orders.write(f"{order}\n")
+        return f"{order} by {os.getpid()} at {run.fence}"
+
+    return [pay(order) for order in range(times)]
+
+
 def run_once(url: str, name: str, path: str, times: int) -> list[int]:
     """Calls a function so many times that runs once per month. The file has the months that it has run for."""
 

@@ -18,7 +18,9 @@ use humantime::format_duration;
 #[cfg(feature = "idempotent")]
 pub use keep::OnceKeep;
 #[cfg(feature = "idempotent")]
-pub(crate) use kept::{decode, encode};
+pub(crate) use keep::{MAX_SIZE, check_kept};
+#[cfg(feature = "idempotent")]
+pub(crate) use kept::{decode, encode, kept_text, text, unread};
 use locker_core::{
     error::{Error, Result},
     id::Id,
@@ -274,7 +276,7 @@ pub struct Asked {
 
 /// How a run ends.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ends {
+pub struct Ends {
     /// How long a success counts.
     pub(crate) keep: Duration,
     /// Whether a run that ends in another way than by its result is not repeated.

@@ -4,6 +4,10 @@
 //! A binding has futures that outlive the borrow of a guard, callers that have something to let go of while they wait,
 //! lockers that are opened at their first use, and processes that fork.
 
+#[cfg(feature = "idempotent")]
+pub use crate::handles::lock::Done;
+#[cfg(feature = "idempotent")]
+use crate::handles::once::{MAX_SIZE, check_kept, kept_text};
 #[cfg(feature = "_control")]
 use crate::testing::{Control, memory_with};
 use crate::{
@@ -11,16 +15,21 @@ use crate::{
     handles::{
         Election, LockRequest, Once, Origin, RateLimiter,
         lock_all::acquire_in_order,
-        once::{Asked, Asks, Began},
+        once::{Asked, Run},
     },
     lease::{Guard, Hold, release_all, worst},
     locker::Locker,
 };
-pub use crate::{handles::once::slots, stores::without_login};
+pub use crate::{
+    handles::once::{Asks, Began, Ends, slots},
+    stores::without_login,
+};
 use futures_util::{
     FutureExt,
     future::{BoxFuture, join_all},
 };
+#[cfg(feature = "idempotent")]
+pub use locker_core::key::ArgumentsDigest;
 use locker_core::{
     background,
     blocking::block_on_within,
@@ -307,17 +316,13 @@ pub fn asked(call: impl Asks, around: &[Holding]) -> Result<Asked> {
     })
 }
 
-/// Begins a run. Returns its guard, and how long its success counts, which [`finish`] takes; `None` if the call is
-/// skipped. To end the run without success, release the guard.
+/// Begins a run, and returns its guard, and how it ends, which [`finish`] and `finish_with` take; or returns the
+/// success of another run. To end the run without success, release the guard.
 ///
 /// # Errors
-/// Those of `OncePer::run`, without those of the body.
-pub async fn begin_run(asked: Asked) -> Result<Option<(Guard, Duration)>> {
-    let run = asked.enter().await.map(Began::run)?;
-    Ok(run.map(|run| {
-        let (guard, ends) = run.into_parts();
-        (guard, ends.keep)
-    }))
+/// Those of `OncePer::run` and `OnceKeep::run`, without those of the body and of reading a result.
+pub async fn begin_run(asked: Asked) -> Result<Began<(Guard, Ends)>> {
+    Ok(asked.enter().await?.map(Run::into_parts))
 }
 
 /// Ends a run with success. It begins to at once, also if what is returned is dropped.
@@ -325,8 +330,46 @@ pub async fn begin_run(asked: Asked) -> Result<Option<(Guard, Duration)>> {
 /// # Errors
 /// `Lost` if the run was over before; `Unavailable` if the store has not answered for as long as `Guard::release` waits.
 /// It is asked on in the background. `Misused` in a forked child.
-pub fn finish(guard: Guard, keep: Duration) -> impl Future<Output = Result<()>> + Send {
-    guard.finish(Value::default(), keep)
+pub fn finish(guard: Guard, ends: Ends) -> impl Future<Output = Result<()>> + Send {
+    guard.finish(Value::default(), ends.keep)
+}
+
+/// Does what [`finish`] does, and keeps this JSON text of the result, unless it is too long. `None`: it has none.
+///
+/// # Errors
+/// As [`finish`].
+#[cfg(feature = "idempotent")]
+pub fn finish_with(
+    guard: Guard,
+    ends: Ends,
+    text: Option<&[u8]>,
+) -> impl Future<Output = Result<()>> + Send + use<> {
+    guard.finish(kept_text(text, ends.at_most), ends.keep)
+}
+
+/// Refuses settings of a result that no call accepts. `None` is the default.
+///
+/// # Errors
+/// `Misused`, naming the setting.
+#[cfg(feature = "idempotent")]
+pub fn check_keep(keep: Duration, max_size: Option<usize>, refuses_after_crash: bool) -> Result<()> {
+    check_kept(keep, max_size.unwrap_or(MAX_SIZE), refuses_after_crash)
+}
+
+/// Returns the JSON text of the result of another run.
+///
+/// # Errors
+/// `Conflict` if it was not kept.
+#[cfg(feature = "idempotent")]
+pub fn result_text(done: &Done) -> Result<&[u8]> {
+    done.text()
+}
+
+/// Returns the error of a caller that cannot read the text of the result.
+#[cfg(feature = "idempotent")]
+#[must_use]
+pub fn unread(done: &Done) -> Error {
+    done.unread()
 }
 
 /// Acquires all in the order of their keys, within the timeout of one, or none.

@@ -25,12 +25,13 @@ from ._errors import (
 from ._guards import Guard, Guards
 from ._locker import Locker, RedisLocker
 from ._native import Admission, Holder, Inspection, Leader, __version__
-from ._once import Once, OncePer
+from ._once import Once, OnceKeep, OncePer
 from ._options import (
     AfterCrash,
     Algorithm,
     ElectionOptions,
     HoldOptions,
+    IdempotentOptions,
     Mode,
     OnceOptions,
     OnLost,
@@ -67,6 +68,7 @@ __all__ = [
     "HasKey",
     "HoldOptions",
     "Holder",
+    "IdempotentOptions",
     "Inspection",
     "Latch",
     "Leader",
@@ -84,6 +86,7 @@ __all__ = [
     "Once",
     "OnceDecorator",
     "OnceGuardDecorator",
+    "OnceKeep",
     "OnceOptions",
     "OncePer",
     "Part",

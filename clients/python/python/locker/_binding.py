@@ -6,13 +6,15 @@ import inspect
 import keyword
 from collections.abc import Callable, Sequence
 from operator import attrgetter
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from . import _native
 from ._errors import Misused
 
 Part: TypeAlias = int | str
 """A position (from 0, ``self`` counts), the name of a parameter, or a path from one, such as ``"order.id"``."""
+
+T = TypeVar("T")
 
 _Read: TypeAlias = Callable[[tuple[Any, ...], dict[str, Any]], Sequence[object]]
 _Get: TypeAlias = Callable[[tuple[Any, ...], dict[str, Any]], object]
@@ -23,9 +25,12 @@ class Parts:
 
     Attributes:
         read: Reads them from the arguments of a call.
+        same: What calls with one key must have in common, which is no part of it. Decorators set it.
     """
 
-    __slots__ = ("_function", "_sources", "read")
+    __slots__ = ("_function", "_sources", "read", "same")
+
+    same: Parts
 
     def __init__(self, function: str, read: _Read, sources: Callable[[int], str]) -> None:
         self._function = function
@@ -39,20 +44,29 @@ class Parts:
         values: Sequence[object],
         part: Literal["lock", "semaphore", "rate", "once"],
     ) -> _native.Key:
-        """Makes the key of a call from the values of its parts.
+        """Makes the key of a call from the values of its parts, see `make`."""
+        return self.make(native, function, values, lambda: native.function_key(function, values, part))
+
+    def keys(self, native: _native.Locker, function: _native.Function, values: Sequence[object]) -> list[_native.Key]:
+        """Makes one key of each value, see `make`."""
+        return self.make(
+            native, function, values, lambda: [native.function_key(function, (value,)) for value in values]
+        )
+
+    def make(
+        self,
+        native: _native.Locker,
+        function: _native.Function,
+        values: Sequence[object],
+        make: Callable[[], T],
+    ) -> T:
+        """Makes something from the values of these parts.
 
         Raises:
             Misused: A value cannot be part of a key. The error names the function and the parameter.
         """
         try:
-            return native.function_key(function, values, part)
-        except Misused as error:
-            raise self._explained(error, native, function, values) from None
-
-    def keys(self, native: _native.Locker, function: _native.Function, values: Sequence[object]) -> list[_native.Key]:
-        """Makes one key of each value, see `key`."""
-        try:
-            return [native.function_key(function, (value,)) for value in values]
+            return make()
         except Misused as error:
             raise self._explained(error, native, function, values) from None
 

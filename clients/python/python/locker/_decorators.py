@@ -10,11 +10,12 @@ from ._binding import Part, Parts, describe, is_async
 from ._bodies import holds_around
 from ._errors import Misused
 from ._guards import Guard, Guards
-from ._once import Run
+from ._once import KeepingRun, Run
 from ._options import (
     Algorithm,
     ElectionOptions,
     HoldOptions,
+    IdempotentOptions,
     Mode,
     OnceOptions,
     OnLost,
@@ -23,6 +24,7 @@ from ._options import (
     WaitOptions,
     check_on_expiry,
     election_options,
+    idempotent_options,
     once_options,
 )
 from ._wrapping import (
@@ -404,6 +406,89 @@ class Decorators:
         # Its types say nothing of skipped calls.
         return cast("OnceDecorator[Any]", _Holding(target, ask, Run, None, {}))
 
+    @overload
+    def idempotent(
+        self,
+        keep: Seconds,
+        *,
+        args: Part | Sequence[Part] = (),
+        same: Part | Sequence[Part] = (),
+        name: str | None = None,
+        key: Key | None = None,
+        on_error: OnError | None = None,
+        guard: None = None,
+        **options: Unpack[IdempotentOptions],
+    ) -> Decorator: ...
+    @overload
+    def idempotent(
+        self,
+        keep: Seconds,
+        *,
+        args: Part | Sequence[Part] = (),
+        same: Part | Sequence[Part] = (),
+        name: str | None = None,
+        key: Key | None = None,
+        on_error: OnError | None = None,
+        guard: str,
+        **options: Unpack[IdempotentOptions],
+    ) -> GuardDecorator: ...
+    def idempotent(
+        self,
+        keep: Seconds,
+        *,
+        args: Part | Sequence[Part] = (),
+        same: Part | Sequence[Part] = (),
+        name: str | None = None,
+        key: Key | None = None,
+        on_error: OnError | None = None,
+        guard: str | None = None,
+        **options: Unpack[IdempotentOptions],
+    ) -> Decorator | GuardDecorator:
+        """Runs a function once for its key, and gives its result to the calls that repeat it, on all hosts.
+
+        The first call runs. Others wait for it, and get its result, and so do all calls while the result is kept. If it
+        raises an error, is cancelled, or its process dies, the next call runs: errors are not kept.
+
+        Results are kept as JSON text: return what `json` can write, such as ``dict``, ``list``, ``str`` and ``int``.
+        The call that ran returns what the function has returned, and the others what `json` reads: tuples come back as
+        lists. A result that is too large, or has no JSON text, is returned by its call and not kept: the others raise
+        ``Conflict``, and nothing runs again.
+
+        Args:
+            keep: How long a result is kept, up to 10 years. With 0 only calls get it that waited while it was made.
+            args: The parts of the key, as with `lock_on_argument`.
+            same: Parts that calls with one key must have in common, in this order, or they raise ``Conflict``.
+            name: Takes the place of module and function in the key.
+            key: A function of the same arguments that returns the part, or a tuple of parts, in place of ``args``.
+            on_error: A function of the error, whose result is returned instead, and not kept. ``Misused`` is raised all
+                the same.
+            guard: The parameter that gets the ``Guard`` of the run. Callers do not pass it.
+            **options: See `IdempotentOptions`.
+
+        Raises:
+            Misused: The function cannot be decorated, or no run has such an option.
+        """
+        if callable(keep):
+            raise Misused(f"{describe(keep)}: write the decorator with brackets and a time, @..idempotent('24h')")
+        native, asked = self._native, idempotent_options(options)
+        target = Target(native, _parts(args), name, key, guard, on_error, same=_parts(same, "same"))
+        _check(lambda: _checker(self._settings).once("checked").keep(keep, **asked).begin())
+
+        def ask(function: _native.Function, read: Parts) -> Ask:
+            def one(given: tuple[Any, ...], kwargs: dict[str, Any]) -> _native.Call[Any]:
+                made = read.key(native, function, read.read(given, kwargs), "once")
+                shared = read.same.read(given, kwargs)
+
+                def kept() -> _native.OnceKeep:
+                    return native.once(made).keep(keep, same=shared or None, **asked)
+
+                record = read.same.make(native, function, shared, kept)
+                return record.begin(function=function, inside=holds_around())
+
+            return one
+
+        return _Holding(target, ask, KeepingRun, None, {})
+
 
 class _Holding:
     """The decorator of a function that holds something."""
@@ -461,13 +546,13 @@ class _Limiting:
         return "<locker.Decorator>"
 
 
-def _parts(parts: Part | Sequence[Part]) -> tuple[Part, ...]:
+def _parts(parts: Part | Sequence[Part], option: str = "args") -> tuple[Part, ...]:
     if isinstance(parts, (int, str)):
         return (parts,)
     try:
         return tuple(parts)
     except TypeError:
-        raise Misused(f"args={parts!r}: give a position, a name or a path, or several of them as a tuple") from None
+        raise Misused(f"{option}={parts!r}: give a position, a name or a path, or several of them as a tuple") from None
 
 
 def _each(each: Any, parts: Sequence[Part], key: Key | None) -> tuple[Part, ...]:

@@ -130,7 +130,10 @@ class Lost(LockerError):
 
 
 class Conflict(LockerError):
-    """The key is of another kind, the event was sent already, a counter overflows, or the name was deleted."""
+    """The key is of another kind, the event was sent already, a counter overflows, or the name was deleted.
+
+    Of ``idempotent``: the call with this key has other values in ``same``, or has run and its result was not kept.
+    """
 
 
 class NotHeld(LockerError):

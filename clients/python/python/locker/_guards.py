@@ -19,6 +19,7 @@ from ._waiting import wait, wait_blocking
 _LOGGER: Final = logging.getLogger("locker")
 
 Hold = TypeVar("Hold", bound=_native.Guard | _native.Guards)
+R = TypeVar("R")
 
 
 def refuse_cancel(on_lost: OnLost | None) -> None:
@@ -158,6 +159,10 @@ class _Held(Generic[Hold]):
         if body is not None:
             body.end()
         return None if self._hold.is_released else self._release(is_success)
+
+    def _kept(self, result: R) -> R:
+        """Takes what the body returns, and returns it."""
+        return result
 
     def _release(self, is_success: bool) -> _native.Call[None]:
         """Ends the hold after its body, which has succeeded or not."""

@@ -174,7 +174,10 @@ class Locker(Decorators):
         return Election(self._native.election(name, **election_options(options)))
 
     def once(self, name: str) -> Once:
-        """Returns the record of this name: of several callers one runs. `once_per` decorates a function."""
+        """Returns the record of this name: of several callers one runs.
+
+        `once_per` and `idempotent` decorate functions.
+        """
         return Once(self._native.once(name))
 
     def ping(self) -> None:

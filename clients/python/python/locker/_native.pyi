@@ -33,7 +33,9 @@ __all__ = [
     "Latch",
     "Leader",
     "Observer",
+    "Done",
     "Once",
+    "OnceKeep",
     "OncePer",
     "RateLimiter",
     "Watchdog",
@@ -95,6 +97,19 @@ class _OnceOptions(TypedDict, total=False):
 
     from_: Seconds | None
     early: Seconds | None
+    lease: Seconds | None
+    timeout: Seconds | None
+    after_crash: AfterCrash | None
+    renew: bool | None
+    max_hold: Seconds | None
+    stop_before: Seconds | None
+    min_hold: Seconds | None
+    fair: bool | None
+
+class _KeepOptions(TypedDict, total=False):
+    """The options of what runs once for as long as its result is kept. Without `timeout` it is that of the locker."""
+
+    max_size: int | None
     lease: Seconds | None
     timeout: Seconds | None
     after_crash: AfterCrash | None
@@ -265,6 +280,9 @@ class Guard:
         It begins at once. Giving the call up changes nothing. `Misused` for a hold that is no run.
         """
 
+    def finish_with(self, text: bytes | None) -> Call[None]:
+        """As `finish`, and keeps this JSON text of the result, unless it is too long. `None`: it has none."""
+
     def lost(self) -> Call[None]:
         """Waits until the hold is lost. Never ends after `release`. Keeps nothing held."""
 
@@ -372,6 +390,14 @@ class Once:
     def per(self, every: Seconds, **options: Unpack[_OnceOptions]) -> OncePer:
         """Makes one success count for a slot of time."""
 
+    def keep(
+        self, keep: Seconds, *, same: Iterable[object] | None = None, **options: Unpack[_KeepOptions]
+    ) -> OnceKeep:
+        """Keeps the result of a success for so long, for calls that have the values `same` in common with it.
+
+        Raises `Misused` for a value that cannot be part of a key.
+        """
+
 @final
 class OncePer:
     """What runs once in each slot of time."""
@@ -385,6 +411,31 @@ class OncePer:
 
         Errors name `function`. `inside` are the holds of the bodies around the call.
         """
+
+@final
+class OnceKeep:
+    """What runs once for as long as its result is kept."""
+
+    @property
+    def key(self) -> str: ...
+    def begin(
+        self, *, function: Function | None = None, inside: Sequence[Guard | Guards] | None = None
+    ) -> Call[Guard | Done]:
+        """Begins a run, or returns the success of another one. The release of the guard is a failure.
+
+        Errors name `function`. `inside` are the holds of the bodies around the call.
+        """
+
+@final
+class Done:
+    """The success of another run."""
+
+    @property
+    def text(self) -> bytes:
+        """The JSON text of its result. Raises `Conflict` if that was not kept."""
+
+    def unread(self) -> Exception:
+        """Returns the `Conflict` of a result that cannot be read."""
 
 @final
 class Observer:

@@ -25,7 +25,7 @@ run to its end and raises ``Lost`` then: the default elsewhere. ``"continue"`` o
 """
 
 AfterCrash: TypeAlias = Literal["repeat", "refuse"]
-"""What follows in a slot whose run has ended without a report: the next caller runs, or all get ``Lost``."""
+"""What follows a run that has ended without a report: the next caller runs, or all get ``Lost``."""
 
 Release: TypeAlias = Literal["on_return", "on_expiry"]
 """When a hold ends: with its body, or with its lease."""
@@ -137,6 +137,34 @@ class OnceOptions(TypedDict, total=False):
     fair: bool | None
 
 
+class IdempotentOptions(TypedDict, total=False):
+    """The options of what runs once for as long as its result is kept. What is not given comes from the ``Locker``.
+
+    Attributes:
+        max_size: How many bytes of JSON text a result may have, from 1 to 524,288. Default 65,536.
+        lease: How long others wait if the process of a run dies. Default 10 s.
+        timeout: How long a call waits for a run of another caller. 0 never waits. Default 10 s.
+        after_crash: ``"refuse"`` raises ``Lost`` after a run that ended without success and without a failure, because
+            its process died or its lease was lost: for as long as its result would have been kept. Default:
+            ``"repeat"``, the next caller runs.
+        renew: Whether the lease is renewed while the run lasts. Default ``True``.
+        max_hold: The longest run, renewals included; at least the lease. Default: none.
+        stop_before: How long before the end of its lease a run that is not renewed counts as lost. Default 0.
+        min_hold: How long nobody else runs after the beginning of a run that fails. At most ``max_hold``. Default 0.
+        fair: ``False`` lets the call overtake waiters that have ``fair=False``, too. Default ``True``.
+    """
+
+    max_size: int | None
+    lease: Seconds | None
+    timeout: Seconds | None
+    after_crash: AfterCrash | None
+    renew: bool | None
+    max_hold: Seconds | None
+    stop_before: Seconds | None
+    min_hold: Seconds | None
+    fair: bool | None
+
+
 class StoreOptions(TypedDict, total=False):
     """The options of a store and of all its holds.
 
@@ -184,6 +212,13 @@ _RUNS_LACK: Final = {
 }
 """Options of holds that a run does not have, and why."""
 
+_KEPT_LACK: Final = {
+    **_RUNS_LACK,
+    **dict.fromkeys(("each", "mode"), "one call runs per `args`, and the others get its result"),
+    **dict.fromkeys(("every", "from_", "early", "on_skip"), "it is an option of `once_per`"),
+}
+"""Options of holds and of slots that a run has not whose result is kept, and why."""
+
 
 def election_options(options: ElectionOptions) -> ElectionOptions:
     """Returns the options that are given.
@@ -204,6 +239,17 @@ def once_options(options: OnceOptions) -> OnceOptions:
         TypeError: One is unknown.
     """
     _refuse(options.keys() - OnceOptions.__optional_keys__, "a run", _RUNS_LACK)
+    return options
+
+
+def idempotent_options(options: IdempotentOptions) -> IdempotentOptions:
+    """Returns the options that are given.
+
+    Raises:
+        Misused: One is for holds or for slots only.
+        TypeError: One is unknown.
+    """
+    _refuse(options.keys() - IdempotentOptions.__optional_keys__, "a run with a result", _KEPT_LACK)
     return options
 
 

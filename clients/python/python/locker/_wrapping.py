@@ -16,8 +16,9 @@ from typing import Any, Final, ParamSpec, Protocol, TypeAlias, TypeVar, cast, ov
 from . import _native
 from ._binding import Binding, Part, Parts, check_function, describe, is_async, takes
 from ._election import check_leader, lead
-from ._errors import LockerError, Lost, Misused
+from ._errors import Conflict, LockerError, Lost, Misused
 from ._guards import Guard, Guards
+from ._results import read
 from ._waiting import wait, wait_blocking
 
 P = ParamSpec("P")
@@ -104,6 +105,7 @@ class Target:
         guard: The parameter that gets the guard.
         on_error: Makes the result of a call that fails.
         on_skip: Makes the result of a call that is skipped.
+        same: The parts that calls with one key must have in common.
     """
 
     native: _native.Locker
@@ -113,10 +115,18 @@ class Target:
     guard: str | None = None
     on_error: OnError | None = None
     on_skip: Callable[[], Any] | None = None
+    same: Sequence[Part] = ()
 
     def skip(self) -> Any:
         """Returns what a call returns that is skipped."""
         return None if self.on_skip is None else self.on_skip()
+
+    def repeat(self, done: _native.Done) -> Any:
+        """Returns the result of another run, or what the call returns if that was not kept or cannot be read."""
+        try:
+            return read(done)
+        except Conflict as error:
+            return self.refuse(error)
 
     def refuse(self, error: LockerError) -> Any:
         """Returns what a call returns that was not admitted, or that lost its hold. A mistake is always raised."""
@@ -136,10 +146,13 @@ class Target:
         """Returns what reads the parts from the arguments of a call."""
         binding = Binding(function, self.guard)
         if self.key is None:
-            return binding.parts(self.parts)
-        if self.parts:
+            parts = binding.parts(self.parts)
+        elif self.parts:
             raise Misused(f"{describe(function)}: key= takes the place of the parts {list(self.parts)}")
-        return binding.parts_of(self.key)
+        else:
+            parts = binding.parts_of(self.key)
+        parts.same = binding.parts(self.same)
+        return parts
 
     def check(self, function: Callable[..., object]) -> None:
         """Refuses what cannot be decorated, and an ``on_error`` or ``on_skip`` that cannot make a result of it.
@@ -230,12 +243,14 @@ def decorate_hold(
                 return await _result(target.refuse(error))
             if hold is None:
                 return target.skip()
+            if isinstance(hold, _native.Done):
+                return await _result(target.repeat(hold))
             held = guard(hold)
             if parameter is not None:
                 kwargs[parameter] = held
             try:
                 async with held:
-                    return await body(*args, **kwargs)
+                    return held._kept(await body(*args, **kwargs))
             except Lost as loss:
                 if loss is not held.raised:
                     raise
@@ -253,12 +268,14 @@ def decorate_hold(
             return target.refuse(error)
         if hold is None:
             return target.skip()
+        if isinstance(hold, _native.Done):
+            return target.repeat(hold)
         held = guard(hold)
         if parameter is not None:
             kwargs[parameter] = held
         try:
             with held:
-                return returned(function, args, kwargs, refused)
+                return held._kept(returned(function, args, kwargs, refused))
         except Lost as loss:
             if loss is not held.raised:
                 raise

@@ -80,6 +80,22 @@ async def fenced_async(tenant: int, run: Guard) -> str:
     return run.key
 
 
+@locker.idempotent("24h", args="request", same=("card", 2), name="shop.pay", after_crash="refuse", max_size=100_000)
+def pay_once(request: str, card: str, amount: int) -> dict[str, int]:
+    """Pays."""
+    return {"amount": amount}
+
+
+@locker.idempotent(keep=0, key=lambda page: page, timeout=1)
+async def render_once(page: str) -> list[str]:
+    return [page]
+
+
+@locker.idempotent("1h", guard="run", on_error=str)
+def traced(request: str, run: Guard) -> str:
+    return run.key
+
+
 async def lead(term: Guard) -> int:
     return term.fence
 
@@ -104,6 +120,13 @@ async def run_once() -> None:
     await clean(["log"])
 
 
+async def repeat() -> None:
+    payment = locker.once("payment 9f3c").keep("24h", same=("4001", 30), max_size=1_000)
+    assert_type(payment.run(lambda run: [run.fence]), list[int])
+    assert_type(await payment.run_async(lead), int)
+    assert_type(await render_once("a"), list[str])
+
+
 class Account:
     @locker.lock_on_argument(10, "self.id")
     def close(self, force: bool) -> int:
@@ -111,6 +134,10 @@ class Account:
 
     @locker.once_per("1d", args="self.id")
     def audit(self, year: int) -> int:
+        return year
+
+    @locker.idempotent("1d", args="self.id", same="year")
+    def tax(self, year: int) -> int:
         return year
 
 
@@ -123,6 +150,10 @@ assert_type(report(7), str | None)
 assert_type(count(7), str | bytes)
 assert_type(fenced(7), str | None)
 assert_type(Account().audit(1), int | None)
+assert_type(pay_once("9f3c", "4001", amount=30), dict[str, int])
+assert_type(traced("9f3c"), str)
+assert_type(Account().tax(1), int)
+rendering: Coroutine[Any, Any, list[str]] = render_once("a")
 cleaning: Coroutine[Any, Any, None] = clean(["log"])
 send(user=1)
 
@@ -138,6 +169,11 @@ report("a")  # type: ignore[arg-type]
 locker.once_per("1d", max_retry=1)  # type: ignore[call-overload]
 locker.once_per("1d", after_crash="never")  # type: ignore[call-overload]
 locker.once("a").per("1d", leese=1)  # type: ignore[call-arg]
+pay_once("9f3c", 4001, 30)  # type: ignore[arg-type]
+locker.idempotent()  # type: ignore[call-overload]
+locker.idempotent("1d", max_retry=1)  # type: ignore[call-overload]
+locker.idempotent("1d", max_size="64k")  # type: ignore[call-overload]
+locker.once("a").keep("1d", on_skip=str)  # type: ignore[call-arg]
 asyncio.run(locker.once("a").per("1d").run_async(len))  # type: ignore[arg-type]
 Locker("memory://", tiemout=1)  # type: ignore[call-arg]
 

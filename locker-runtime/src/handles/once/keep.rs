@@ -1,6 +1,6 @@
 //! Functions whose result counts for later calls.
 
-use super::{Asked, Asks, Began, Once, check_min_hold, decode, encode, record_setters};
+use super::{Asked, Asks, Began, Once, check_min_hold, decode, encode, record_setters, text, unread};
 use crate::{
     handles::{LockRequest, Origin, lock::Done},
     lease::Guard,
@@ -18,7 +18,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use std::time::Duration;
 
 /// How many bytes a result may have, unless set.
-const MAX_SIZE: usize = 64 * 1024;
+pub(crate) const MAX_SIZE: usize = 64 * 1024;
 
 impl Once {
     /// Keeps the result of a success for this long: until then calls get it, and nothing runs again. Up to 10 years.
@@ -133,15 +133,22 @@ impl OnceKeep {
     }
 
     fn check(&self) -> Result<()> {
-        if !(1..=MAX_VALUE).contains(&self.max_size) {
-            let max_size = self.max_size;
-            return misused(format!("max_size {max_size} is out of range: give 1 to {MAX_VALUE}"));
-        }
-        if self.after_crash && self.keep.is_zero() {
-            return misused("keep 0s forgets a crash at once: keep results, or run again after a crash");
-        }
-        check_range("keep", self.keep, Duration::ZERO)
+        check_kept(self.keep, self.max_size, self.after_crash)
     }
+}
+
+/// Refuses settings that no call accepts.
+///
+/// # Errors
+/// `Misused` if one is out of range.
+pub(crate) fn check_kept(keep: Duration, max_size: usize, after_crash: bool) -> Result<()> {
+    if !(1..=MAX_VALUE).contains(&max_size) {
+        return misused(format!("max_size {max_size} is out of range: give 1 to {MAX_VALUE}"));
+    }
+    if after_crash && keep.is_zero() {
+        return misused("keep 0s forgets a crash at once: keep results, or run again after a crash");
+    }
+    check_range("keep", keep, Duration::ZERO)
 }
 
 impl Done {
@@ -150,7 +157,24 @@ impl Done {
     /// # Errors
     /// `Conflict` if it was not kept, or is no `T`.
     pub fn result<T: DeserializeOwned>(&self) -> Result<T> {
-        decode(&self.value).map_err(|error| self.origin.of(error.with_key(self.key.as_str())))
+        decode(&self.value).map_err(|error| self.named(error))
+    }
+
+    /// Returns the JSON text of the result.
+    ///
+    /// # Errors
+    /// `Conflict` if it was not kept.
+    pub(crate) fn text(&self) -> Result<&[u8]> {
+        text(&self.value).map_err(|error| self.named(error))
+    }
+
+    /// Returns the error of a caller that cannot read the text.
+    pub(crate) fn unread(&self) -> Error {
+        self.named(unread())
+    }
+
+    fn named(&self, error: Error) -> Error {
+        self.origin.of(error.with_key(self.key.as_str()))
     }
 }
 

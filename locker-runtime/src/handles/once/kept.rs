@@ -17,22 +17,25 @@ const NOT_KEPT: u8 = b'!';
 pub(crate) fn encode<T: Serialize + DeserializeOwned>(result: &T, at_most: usize) -> Value {
     // Types of the application may panic. The call has run, which must be known all the same.
     let text = panics::contain(|| serde_json::to_vec(result).ok()).flatten();
-    let text = match text {
-        Some(text) if text.len() > at_most => {
-            let bytes = text.len();
-            warning!("a result of {bytes} bytes is not kept: at most {at_most}. Other callers get an error");
-            format!("!{bytes} {at_most}").into_bytes()
+    let is_read = |text: &[u8]| panics::contain(|| serde_json::from_slice::<T>(text).is_ok()) == Some(true);
+    kept_text(text.filter(|text| text.len() > at_most || is_read(text)).as_deref(), at_most)
+}
+
+/// Returns what is kept of a result with this JSON text, of up to `at_most` bytes. `None`: it has none that can be read.
+pub(crate) fn kept_text(text: Option<&[u8]>, at_most: usize) -> Value {
+    let kept = match text {
+        Some(text) if text.len() <= at_most => Value::new(text),
+        Some(text) => {
+            let sizes = format!("{} {at_most}", text.len());
+            warning!("a result is not kept, of bytes and at most {sizes}: other callers get an error");
+            Value::new(format!("!{sizes}").into_bytes())
         }
-        Some(text) if panics::contain(|| serde_json::from_slice::<T>(&text).is_ok()) == Some(true) => text,
-        _ => {
-            let what = std::any::type_name::<T>();
-            warning!(
-                "a result is not kept: it cannot be read as `{what}` from JSON. Other callers get an error"
-            );
-            vec![NOT_KEPT]
+        None => {
+            warning!("a result is not kept, because it cannot be read from JSON: other callers get an error");
+            Value::new([NOT_KEPT])
         }
     };
-    Value::new(text).unwrap_or_default()
+    kept.unwrap_or_default()
 }
 
 /// Reads a result.
@@ -40,10 +43,7 @@ pub(crate) fn encode<T: Serialize + DeserializeOwned>(result: &T, at_most: usize
 /// # Errors
 /// `Conflict` if it was not kept, or is no `T`.
 pub(crate) fn decode<T: DeserializeOwned>(value: &Value) -> Result<T> {
-    if let Some((&NOT_KEPT, sizes)) = value.as_bytes().split_first() {
-        return Err(not_kept(sizes));
-    }
-    serde_json::from_slice(value.as_bytes()).map_err(|error| {
+    serde_json::from_slice(text(value)?).map_err(|error| {
         // The error of serde may contain the value.
         let what = match error.classify() {
             serde_json::error::Category::Data => "is of another type",
@@ -51,6 +51,22 @@ pub(crate) fn decode<T: DeserializeOwned>(value: &Value) -> Result<T> {
         };
         conflict(format!("the call has run, and its result {what}: see column {}", error.column()))
     })
+}
+
+/// Returns the JSON text of a result.
+///
+/// # Errors
+/// `Conflict` if it was not kept.
+pub(crate) fn text(value: &Value) -> Result<&[u8]> {
+    match value.as_bytes().split_first() {
+        Some((&NOT_KEPT, sizes)) => Err(not_kept(sizes)),
+        _ => Ok(value.as_bytes()),
+    }
+}
+
+/// Returns the error of a result that another language cannot read.
+pub(crate) fn unread() -> Error {
+    conflict("the call has run, and its result is no JSON text that can be read".into())
 }
 
 fn not_kept(sizes: &[u8]) -> Error {
@@ -104,6 +120,20 @@ mod tests {
             error.message(),
             "the call has run, and its result of 81920 bytes was not kept: at most 65536"
         );
+    }
+
+    #[test]
+    fn texts_of_another_language_are_kept_as_results_are() {
+        let result = "größe";
+        let written = serde_json::to_vec(result).unwrap();
+        for at_most in [2, 64] {
+            assert_eq!(kept_text(Some(&written), at_most), encode(&result, at_most));
+        }
+        assert_eq!(text(&kept_text(Some(&written), 64)).unwrap(), written);
+        assert_eq!(kept_text(None, 64), encode(&HashMap::from([((1, 2), 3)]), 64));
+        let why = |text, at_most| decode::<String>(&kept_text(text, at_most)).unwrap_err().to_string();
+        assert_eq!(text(&kept_text(None, 64)).unwrap_err().to_string(), why(None, 64));
+        assert_eq!(text(&kept_text(Some(&written), 2)).unwrap_err().to_string(), why(Some(&written), 2));
     }
 
     #[test]
