@@ -16,7 +16,17 @@ import httpx
 import pytest
 from servers import GENEROUS, Redis, eventually
 
-from locker import Guard, HoldOptions, Limited, Locker, Lost, OnceOptions, Settings, TimedOut
+from locker import (
+    Guard,
+    HoldOptions,
+    IdempotentOptions,
+    Limited,
+    Locker,
+    Lost,
+    OnceOptions,
+    Settings,
+    TimedOut,
+)
 from locker._decorators import Decorators
 
 ROOT = Path(__file__).parents[3]
@@ -24,6 +34,7 @@ README = (ROOT / "clients/python/README.md").read_text()
 REFERENCE = (ROOT / "docs/reference/python.md").read_text()
 FENCES = (ROOT / "docs/how-to/fence-a-write.md").read_text()
 ONCE = (ROOT / "docs/how-to/run-once.md").read_text()
+REPEATED = (ROOT / "docs/how-to/repeat-calls.md").read_text()
 TESTING = (ROOT / "docs/how-to/test.md").read_text()
 MIGRATING = "".join((ROOT / f"docs/how-to/migrate/python-{page}.md").read_text() for page in ("decorator", "locks"))
 
@@ -70,22 +81,43 @@ def test_program_on_fences_refuses_a_late_write() -> None:
     assert balance == "balance: 110"
 
 
-def test_program_that_runs_once_a_day() -> None:
-    (program,) = blocks(ONCE)
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, timeout=GENEROUS
-    )
+def lines_of(page: str) -> list[str]:
+    """Returns what the only Python program of a page says, which is right."""
+    (program,) = blocks(page)
+    command = [sys.executable, "-W", "error", "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=GENEROUS)
     assert (done.returncode, done.stderr) == (0, "")
-    reports, invoice, skipped = done.stdout.splitlines()
+    return done.stdout.splitlines()
+
+
+def test_program_that_runs_once_a_day() -> None:
+    reports, invoice, skipped = lines_of(ONCE)
     assert reports == "the report of tenant 7 skipped the report of tenant 8"
     assert invoice.endswith(", after 0 without one")
     assert skipped == "None"
 
 
-def test_all_options_of_runs_are_in_the_guide() -> None:
-    section = ONCE[ONCE.index("## In Python") : ONCE.index("## In a crontab")]
-    options = OnceOptions.__optional_keys__ | set(inspect.signature(Decorators.once_per).parameters)
-    options -= {"self", "every", "options"}
+def test_program_that_repeats_calls() -> None:
+    assert lines_of(REPEATED) == [
+        "30 from card 4001",
+        "shop.pay was called with another amount",
+        "paid 30",
+        "paid 30",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("page", "of_runs", "decorator"),
+    [
+        (ONCE[: ONCE.index("## In a crontab")], OnceOptions, Decorators.once_per),
+        (REPEATED, IdempotentOptions, Decorators.idempotent),
+    ],
+    ids=["once_per", "idempotent"],
+)
+def test_all_options_of_runs_are_in_the_guide(page: str, of_runs: Any, decorator: Any) -> None:
+    section = page[page.index("## In Python") :]
+    options = of_runs.__optional_keys__ | set(inspect.signature(decorator).parameters)
+    options -= {"self", "every", "keep", "options"}
     assert [option for option in options if f"`{option}`" not in section] == []
 
 
