@@ -191,9 +191,9 @@ pub(crate) fn function_key(
     Ok(Key(key.finish()))
 }
 
-/// Returns the digest of values, as a key contains it.
+/// Returns the digest of values, as a key of the default format contains it: two lists of values never have one.
 pub(crate) fn digest_of(values: &Bound<'_, PyAny>, format: Format) -> PyResult<u128> {
-    let mut digest = ArgumentsDigest::new(format.0);
+    let mut digest = ArgumentsDigest::new(KeyFormat::Escaped);
     each_text(values, format, |text| digest.part(text))?;
     Ok(digest.finish())
 }

@@ -15,7 +15,7 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from decimal import Decimal
 from hashlib import md5
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import trio
@@ -140,11 +140,9 @@ def test_keys_are_those_of_rust(redis: Redis, name: str, call: Call) -> None:
     assert list(kept.values()) == [f'"{key}"']
 
 
-def test_values_in_the_format_of_python_are_not_escaped(name: str) -> None:
-    once = Locker("memory://", key_format="python").once(name)
-    assert once.keep("1d", same=("a:b", "c")).run(lambda run: 1) == 1
-    assert once.keep("1d", same=("a", "b:c")).run(plain) == 1
-    once = Locker("memory://").once(f"{name}-escaped")
+@pytest.mark.parametrize("key_format", ["python", "escaped"])
+def test_other_values_are_never_taken_for_the_same(name: str, key_format: Literal["python", "escaped"]) -> None:
+    once = Locker("memory://", key_format=key_format).once(name)
     assert once.keep("1d", same=("a:b", "c")).run(lambda run: 1) == 1
     with pytest.raises(Conflict):
         once.keep("1d", same=("a", "b:c")).run(plain)
@@ -292,7 +290,7 @@ def test_result_without_a_json_text_is_known(
         assert call(once, returning(result)) is result
     assert f"once:{name}: the result was not kept, because it has no JSON text: " in caplog.text
     for _ in range(2):
-        with pytest.raises(Conflict, match=f"{NOT_RUN} was not kept: it has no JSON text"):
+        with pytest.raises(Conflict, match=f"{NOT_RUN} was not kept: it cannot be read from JSON"):
             call(once, plain)
 
 
@@ -300,7 +298,7 @@ def test_result_that_is_nested_too_deep_is_known(name: str, caplog: pytest.LogCa
     once, result = Locker("memory://").once(name).keep("1d"), nested()
     assert once.run(returning(result)) is result
     assert "it has no JSON text" in caplog.text
-    with pytest.raises(Conflict, match="it has no JSON text"):
+    with pytest.raises(Conflict, match="it cannot be read from JSON"):
         once.run(plain)
 
 
@@ -325,7 +323,7 @@ def test_texts_are_those_of_rust(redis: Redis, name: str, call: Call) -> None:
         assert raised.value.key == once.key
         assert raised.value.__cause__ is None
         assert raised.value.__suppress_context__
-    for text, why in (("!81920 65536", "of 81920 bytes was not kept: at most 65536"), ("!", "has no JSON text")):
+    for text, why in (("!81920 65536", "of 81920 bytes was not kept: at most 65536"), ("!", "cannot be read from JSON")):
         redis.client.hset(results, run[1], text)
         with pytest.raises(Conflict, match=why):
             call(once, plain)

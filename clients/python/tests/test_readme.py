@@ -99,7 +99,7 @@ def test_program_that_runs_once_a_day() -> None:
 
 def test_program_that_repeats_calls() -> None:
     assert lines_of(REPEATED) == [
-        "30 from card 4001",
+        "30 from account 7",
         "shop.pay was called with another amount",
         "paid 30",
         "paid 30",

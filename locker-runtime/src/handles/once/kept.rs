@@ -124,8 +124,8 @@ mod tests {
 
     #[test]
     fn texts_of_another_language_are_kept_as_results_are() {
-        let result = "größe";
-        let written = serde_json::to_vec(result).unwrap();
+        let result = "größe".to_owned();
+        let written = serde_json::to_vec(&result).unwrap();
         for at_most in [2, 64] {
             assert_eq!(kept_text(Some(&written), at_most), encode(&result, at_most));
         }
