@@ -330,7 +330,7 @@ fn packages_of_setup_scripts_are_listed() {
 }
 
 /// How many words a page may have. Those that are not listed here have 1,000.
-const BUDGETS: [(&str, usize); 24] = [
+const BUDGETS: [(&str, usize); 25] = [
     ("README.md", 1_150),
     ("CHANGELOG.md", 1_800),
     ("CONTRIBUTING.md", 1_350),
@@ -343,6 +343,7 @@ const BUDGETS: [(&str, usize); 24] = [
     ("docs/explanation/performance.md", 2_100),
     ("docs/how-to/choose.md", 1_075),
     ("docs/how-to/fence-a-write.md", 1_550),
+    ("docs/how-to/repeat-calls.md", 1_025),
     ("docs/reference/attributes.md", 2_375),
     ("docs/reference/cli.md", 2_075),
     ("docs/reference/errors-events-metrics.md", 1_325),
