@@ -1,4 +1,5 @@
-//! Payments that charge exactly once: a row with the request's id, under a unique index, in the transaction that charges.
+//! Payments that charge exactly once: a row with the request's id, under a unique index, in the transaction that
+//! charges.
 //!
 //! `cargo run -p locker-examples-postgres --example exactly_once -- --store postgres://USER:PASSWORD@HOST/DATABASE`
 //!

@@ -4,8 +4,9 @@
 //! `curl -i -d '{"card":4001,"amount":30}' -H 'content-type: application/json' -H 'idempotency-key: 9f3c'
 //! http://127.0.0.1:8080/payments`: the card is charged once, and both get the same receipt.
 //!
-//! A charge is not undone if this program dies before it has the receipt. Then nothing is charged again for this key until
-//! somebody has looked (`after_crash = "refuse"`). `examples/exactly_once.rs` has a table that refuses a second charge.
+//! A charge is not undone if this program dies before it has the receipt. Then nothing is charged again for this key
+//! until somebody has looked (`after_crash = "refuse"`). `examples/exactly_once.rs` has a table that refuses a second
+//! charge.
 
 use axum::{
     Json, Router,

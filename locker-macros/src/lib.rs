@@ -348,22 +348,23 @@ pub fn once_per(args: TokenStream, item: TokenStream) -> TokenStream {
 /// # Ok::<(), locker::Error>(())
 /// ```
 ///
-/// The first call with a key runs. Others wait for it up to `timeout`, and return its result, as do all later calls while
-/// the result is kept. If it returns an error, panics, is dropped or dies, the next call runs: errors are not kept. The
-/// function returns `Result<T, E>`, where `T` is `serde::Serialize` and `serde::de::DeserializeOwned`; results are kept
-/// as JSON text. One that was too large to be kept, or is no `T`, is a `Conflict` for the others, and never a second run.
+/// The first call with a key runs. Others wait for it up to `timeout`, and return its result, as do all later calls
+/// while the result is kept. If it returns an error, panics, is dropped or dies, the next call runs: errors are not
+/// kept. The function returns `Result<T, E>`, where `T` is `serde::Serialize` and `serde::de::DeserializeOwned`;
+/// results are kept as JSON text. One that was too large to be kept, or is no `T`, is a `Conflict` for the others, and
+/// never a second run.
 ///
 /// # Options
 ///
-/// - `keep = "24h"`: how long a result is kept, up to 10 years. Required. With `0` only calls get it that waited while it
-///   was made.
+/// - `keep = "24h"`: how long a result is kept, up to 10 years. Required. With `0` only calls get it that waited while
+///   it was made.
 /// - `same(..)`: parameters and expressions, as in `args`, that all calls with a key must have in common: a call with
 ///   others gets `Conflict`. Default: nothing.
-/// - `args(..)`: what tells requests apart, as in [`macro@lock_on_argument`]. Required if there are parameters; `args()`
-///   is one result for all calls.
-/// - `after_crash = "refuse"`: calls get `Lost` after a run that has ended in another way than by its result, because its
-///   process died, its lease was lost, it panicked, or its future was dropped, for as long as a result would have been
-///   kept. Default: `"repeat"`, the next call runs.
+/// - `args(..)`: what tells requests apart, as in [`macro@lock_on_argument`]. Required if there are parameters;
+///   `args()` is one result for all calls.
+/// - `after_crash = "refuse"`: calls get `Lost` after a run that has ended in another way than by its result, because
+///   its process died, its lease was lost, it panicked, or its future was dropped, for as long as a result would have
+///   been kept. Default: `"repeat"`, the next call runs.
 /// - `max_size = 65536`: how many bytes of JSON text a result may have, up to 524288.
 /// - `name`, `lease`, `timeout`, `renew`, `max_hold`, `stop_before`, `min_hold`, `fair`, `guard`, `on_error`, `locker`,
 ///   `crate`: as in [`macro@lock_on_argument`].

@@ -12,32 +12,8 @@ use tokio::{
     task::JoinHandle,
 };
 
-macro_rules! laws {
-    ($($law:ident),+) => {
-        laws!(@stores [] [$($law),+] memory redis postgres etcd files served_clock);
-        mod weekly {
-            laws!(@stores [#[ignore = "for scripts/ci.sh --weekly"]] [$($law),+] sentinel cluster pgbouncer ticked_clock);
-        }
-    };
-    (@stores $when:tt $laws:tt $($store:ident)+) => {
-        $(mod $store {
-            laws!(@laws $store $when $laws);
-        })+
-    };
-    (@laws $store:ident $when:tt [$($law:ident),+]) => {
-        $(laws!(@law $store $when $law);)+
-    };
-    (@law $store:ident [$($when:tt)*] $law:ident) => {
-        $($when)*
-        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-        async fn $law() {
-            let Some(store) = crate::support::$store().await else { return };
-            crate::deadlock::$law(&store).await;
-        }
-    };
-}
-
-laws! {
+laws_of! {
+    deadlock, store:
     cycle_of_two_fails_one_caller,
     cycle_of_three_fails_one_caller,
     writer_between_readers_is_found,

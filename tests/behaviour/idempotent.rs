@@ -12,8 +12,8 @@ use std::{
 };
 use tokio::{sync::oneshot, task::JoinHandle};
 
-laws_of_three! {
-    idempotent:
+laws_of! {
+    idempotent, lockers:
     all_callers_get_the_result_of_one,
     other_values_are_a_conflict,
     failed_run_is_followed_and_not_kept,

@@ -15,8 +15,8 @@ use tokio::{
     task::JoinHandle,
 };
 
-laws_of_three! {
-    leader:
+laws_of! {
+    leader, lockers:
     one_leads_at_a_time_and_fences_rise,
     who_steps_down_is_followed_by_the_next_in_the_queue,
     body_of_a_lost_term_is_dropped_and_runs_again_behind_the_others,

@@ -1,33 +1,39 @@
 //! The laws that every store keeps. Each is written once and runs on every store. On memory, time passes on command.
 
-/// Tests of a module's laws about three lockers, of which two are as in other processes. Half of the stores wait for
-/// `scripts/ci.sh --weekly`, as below.
-macro_rules! laws_of_three {
-    ($module:ident: $($law:ident),+ $(,)?) => {
-        laws_of_three!(@stores [] $module [$($law),+] memory redis postgres etcd files served_clock);
+/// Tests of one module's laws on every store. The laws get the `store`, or three `lockers`, of which two are as in other
+/// processes. Half of the stores wait for `scripts/ci.sh --weekly`, as below.
+macro_rules! laws_of {
+    ($module:ident, $given:ident: $($law:ident),+ $(,)?) => {
+        laws_of!(@stores [] $module $given [$($law),+] memory redis postgres etcd files served_clock);
         mod weekly {
-            laws_of_three!(
-                @stores [#[ignore = "for scripts/ci.sh --weekly"]] $module [$($law),+]
+            laws_of!(
+                @stores [#[ignore = "for scripts/ci.sh --weekly"]] $module $given [$($law),+]
                 sentinel cluster pgbouncer ticked_clock
             );
         }
     };
-    (@stores $when:tt $module:ident $laws:tt $($store:ident)+) => {
+    (@stores $when:tt $module:ident $given:ident $laws:tt $($store:ident)+) => {
         $(mod $store {
-            laws_of_three!(@laws $store $when $module $laws);
+            laws_of!(@laws $store $when $module $given $laws);
         })+
     };
-    (@laws $store:ident $when:tt $module:ident [$($law:ident),+]) => {
-        $(laws_of_three!(@law $store $when $module $law);)+
+    (@laws $store:ident $when:tt $module:ident $given:ident [$($law:ident),+]) => {
+        $(laws_of!(@law $store $when $module $given $law);)+
     };
-    (@law $store:ident [$($when:tt)*] $module:ident $law:ident) => {
+    (@law $store:ident [$($when:tt)*] $module:ident $given:ident $law:ident) => {
         $($when)*
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
         async fn $law() {
             let Some(store) = crate::support::$store().await else { return };
-            let lockers = store.in_processes().await;
-            store.keeps(crate::$module::$law(lockers)).await;
+            laws_of!(@call $given store crate::$module::$law);
         }
+    };
+    (@call lockers $store:ident $law:path) => {
+        let lockers = $store.in_processes().await;
+        $store.keeps($law(lockers)).await;
+    };
+    (@call store $store:ident $law:path) => {
+        $law(&$store).await;
     };
 }
 

@@ -12,8 +12,8 @@ use std::{
 };
 use tokio::{sync::oneshot, task::JoinHandle};
 
-laws_of_three! {
-    once:
+laws_of! {
+    once, lockers:
     one_of_many_callers_runs,
     callers_are_skipped_after_a_success,
     failed_run_is_followed_by_the_next_caller,

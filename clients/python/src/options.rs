@@ -229,7 +229,7 @@ impl SlotOptions {
     }
 }
 
-/// The options of a call whose result is kept.
+/// The options of an idempotent call.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct KeepOptions {
     max_size: Option<usize>,
@@ -248,7 +248,7 @@ impl KeepOptions {
         Ok(Self { max_size, run })
     }
 
-    /// Refuses what no call accepts whose result is kept for so long.
+    /// Checks the options beside this `keep`, as the call itself does.
     pub(crate) fn check(&self, py: Python<'_>, keep: Duration) -> PyResult<()> {
         check_keep(keep, self.max_size, self.run.refuses_after_crash).map_err(|error| raised(py, &error))
     }

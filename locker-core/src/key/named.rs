@@ -35,8 +35,8 @@ pub enum Named {
         /// The name, or its MD5 digest if a key cannot spell it.
         name: String,
     },
-    /// The lock, the semaphore, the rate limit or the record of an annotated function. `Locker::lock_on` and the Python decorator
-    /// make keys of this form, too.
+    /// The lock, the semaphore, the rate limit or the record of an annotated function. `Locker::lock_on` and the Python
+    /// decorator make keys of this form, too.
     #[non_exhaustive]
     Function {
         /// The MD5 digest of the function's path, or of `name = ".."`, in 32 hexadecimal digits.

@@ -116,7 +116,7 @@ impl HoldKind {
     #[must_use]
     pub fn acquire_named(self, id: Id, name: Option<Id>, lease: Duration, wait: Option<Wait>) -> Request {
         if self == Self::Record {
-            return Ask::default().begin(id, lease, wait);
+            return Request::Record(Ask::default().begin(id, lease, wait));
         }
         match self.permits(name.unwrap_or(id)) {
             None => Request::Lock(HoldRequest::Acquire { id, lease, wait, ask: name }),

@@ -23,9 +23,11 @@ use std::time::Duration;
 /// | state | `Acquire` | `Finish` | `Release`, `Cancel`, the lease is over |
 /// | --- | --- | --- | --- |
 /// | idle | `Begun`: a run | `Lost`; kept, if its lease has ended in the last minute and nothing has begun since | |
-/// | a run | its id: `Begun` again; another digest: `Mismatch`; else `Queued` or `Busy` | its id: kept | idle, waiters are woken; `AfterCrash::Refuse` and the lease is over: unknown |
+/// | a run | its id: `Begun`; another digest: `Mismatch`; else `Queued`, `Busy` | its id: kept | idle, or unknown (*) |
 /// | kept | another digest: `Mismatch`; its slot or an earlier one: `Finished`; else as idle | its id: `Recorded` | |
 /// | unknown | its slot or an earlier one: `Lost`, or `Mismatch`; else as idle | its id: kept | |
+///
+/// (*) Unknown if the lease is over and `AfterCrash::Refuse` was asked for. Waiters are woken.
 ///
 /// A success is kept, and an unknown outcome is known, while a later slot runs. A call belongs to the slot in which it
 /// asks last, a run to the slot in which it began.
@@ -45,7 +47,7 @@ use std::time::Duration;
 pub struct State {
     run: Option<Run>,
     unknown: Option<Unknown>,
-    /// A run whose lease is over, while nothing has begun since: its success may be on its way.
+    /// A run that lost its lease, while nothing has begun since. Its success still counts.
     lapsed: Option<Unknown>,
     results: Results,
     last_fence: u64,
@@ -64,7 +66,7 @@ struct Run {
     refuse: Option<Duration>,
 }
 
-/// A run whose lease is over, and of which nobody knows whether it has succeeded.
+/// A run without a lease. Its success may be on its way, or its process has died: the store does not know.
 #[derive(Clone, Copy, Debug)]
 #[cfg_attr(feature = "_cas", derive(serde::Serialize, serde::Deserialize))]
 struct Unknown {

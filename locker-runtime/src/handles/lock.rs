@@ -470,7 +470,7 @@ impl WaitOp for LockOp<'_> {
 
     fn ask(&self, wait: Option<Wait>) -> Request {
         if let Some(ask) = self.ask {
-            return ask.begin(self.id, self.lease(), wait);
+            return Request::Record(ask.begin(self.id, self.lease(), wait));
         }
         self.of.kind.acquire_named(self.id, self.of.alone.then_some(self.id), self.lease(), wait)
     }

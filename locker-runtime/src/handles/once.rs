@@ -36,8 +36,8 @@ use std::{pin::pin, time::Duration};
 /// The shortest and the longest slot.
 const EVERY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(366 * 24 * 60 * 60));
 
-/// For how many slots a success is kept. With two, a call that comes two slots later is often too late to see that it has
-/// missed one.
+/// For how many slots a success is kept. With two, a call that comes two slots later is often too late to see that it
+/// has missed one.
 const KEPT: u32 = 3;
 
 /// The kind of the keys of records.
@@ -68,8 +68,8 @@ use record_setters;
 
 /// A record of what has run. Created by [`Locker::once`].
 ///
-/// With [`per`](Self::per) a success counts for a slot of time, with `keep` (feature `idempotent`) its result counts for
-/// a while.
+/// With [`per`](Self::per) a success counts for a slot of time, with `keep` (feature `idempotent`) its result counts
+/// for a while.
 #[derive(Clone, Debug)]
 #[must_use = "a record does nothing until something is run"]
 pub struct Once {
@@ -110,12 +110,12 @@ impl Once {
 /// A request to run once in each slot of time. Created by [`Once::per`].
 ///
 /// The first caller of a slot runs. The others wait for it, and are skipped once it has succeeded; if it fails or its
-/// process ends, the next one runs. A run belongs to the slot in which it began. A call shortly before a slot counts for
-/// it ([`early`](Self::early)), because hosts are early and late.
+/// process ends, the next one runs. A run belongs to the slot in which it began. A call shortly before a slot counts
+/// for it ([`early`](Self::early)), because hosts are early and late.
 ///
-/// While the store keeps its data, a slot sees one success, and runs overlap only past a lost lease. A run whose process
-/// dies between its effect and its end is repeated: see [`refuse_after_crash`](Self::refuse_after_crash), and for
-/// effects that must be exactly once a unique row of the slot in the transaction of the effect.
+/// While the store keeps its data, a slot sees one success, and runs overlap only past a lost lease. A run whose
+/// process dies between its effect and its end is repeated: see [`refuse_after_crash`](Self::refuse_after_crash), and
+/// for effects that must be exactly once a unique row of the slot in the transaction of the effect.
 ///
 /// ```
 /// # use locker_runtime as locker;
@@ -150,8 +150,8 @@ impl OncePer {
         self
     }
 
-    /// Sets how much earlier than its slot a call counts for it, at most half of a slot. Default: 30 s, or a tenth of the
-    /// slot if that is less.
+    /// Sets how much earlier than its slot a call counts for it, at most half of a slot. Default: 30 s, or a tenth of
+    /// the slot if that is less.
     pub fn early(mut self, early: Duration) -> Self {
         self.slots.early = early;
         self
@@ -163,9 +163,9 @@ impl OncePer {
         self
     }
 
-    /// Refuses to run again in a slot in which a run has ended in another way than by its result, because its process died,
-    /// its lease was lost, it panicked, or its future was dropped: calls in that slot get `Lost`. The next slot runs. By
-    /// default the next caller runs.
+    /// Refuses to run again in a slot in which a run has ended in another way than by its result, because its process
+    /// died, its lease was lost, it panicked, or its future was dropped: calls in that slot get `Lost`. The next slot
+    /// runs. By default the next caller runs.
     pub fn refuse_after_crash(mut self) -> Self {
         self.after_crash = true;
         self
@@ -220,8 +220,8 @@ impl Asks for OncePer {
     }
 }
 
-/// Refuses a `min_hold` beside the refusal of crashes: a failure whose run is kept would look like a crash if the process
-/// ended before. That of the locker is not used.
+/// Refuses a `min_hold` beside the refusal of crashes: a failure whose run is kept would look like a crash if the
+/// process ended before. That of the locker is not used.
 fn check_min_hold(settings: &mut Settings, locker: &Locker, refuses: bool) -> Result<()> {
     if refuses && settings.min_hold == locker.settings().min_hold {
         settings.min_hold = Duration::ZERO;

@@ -114,8 +114,8 @@ impl Guard {
         self.slot.map(|slot| UNIX_EPOCH + Duration::from_micros(slot.begins.as_micros()))
     }
 
-    /// Returns how many slots had no success, from the last one that had until this one. 0 if no run is remembered, which
-    /// is for three slots after a success; and unless this is a run of `once_per`.
+    /// Returns how many slots had no success, from the last one that had until this one. 0 if no run is remembered,
+    /// which is for three slots after a success; and unless this is a run of `once_per`.
     #[must_use]
     pub fn missed(&self) -> u64 {
         self.slot.map_or(0, |slot| slot.missed)
@@ -221,12 +221,12 @@ impl Guard {
         result
     }
 
-    /// Ends a run with success, and waits for that as long as [`release`](Self::release) does. Without an answer in time
-    /// it goes on in the background, where the hold is renewed until the store has answered.
+    /// Ends a run with success, and waits for that as long as [`release`](Self::release) does. Without an answer in
+    /// time it goes on in the background, where the hold is renewed until the store has answered.
     ///
     /// # Errors
-    /// `Lost` if the run was over before, and others may have run; `Unavailable` without an answer in time; `Misused` in
-    /// a forked child.
+    /// `Lost` if the run was over before, and others may have run; `Unavailable` without an answer in time; `Misused`
+    /// in a forked child.
     pub(crate) fn finish(self, value: Value, keep: Duration) -> impl Future<Output = Result<()>> + Send {
         if let Err(error) = self.check_process() {
             return Either::Left(ready(Err(error)));
@@ -249,7 +249,8 @@ impl Guard {
         })
     }
 
-    /// Ends a run with success, once that is certain. If the future is dropped, nobody knows until the end of the lease.
+    /// Ends a run with success, once that is certain. If the future is dropped, nobody knows until the end of the
+    /// lease.
     ///
     /// # Errors
     /// `Lost` if the run was over before, and others may have run; `Unavailable` if the store has not answered for a

@@ -195,8 +195,8 @@ pub fn digest(function: &FunctionDigest) -> &str {
     function.as_str()
 }
 
-/// Returns the builder of the key of `part` (`:lock|`, `:semaphore|`, `:rate|` or `:once|`) of a function; the arguments
-/// follow.
+/// Returns the builder of the key of `part` (`:lock|`, `:semaphore|`, `:rate|` or `:once|`) of a function; the
+/// arguments follow.
 #[must_use]
 pub fn key_of<'a>(
     prefix: &'a str,
@@ -328,8 +328,8 @@ pub async fn begin_run(asked: Asked) -> Result<Began<(Guard, Ends)>> {
 /// Ends a run with success. It begins to at once, also if what is returned is dropped.
 ///
 /// # Errors
-/// `Lost` if the run was over before; `Unavailable` if the store has not answered for as long as `Guard::release` waits.
-/// It is asked on in the background. `Misused` in a forked child.
+/// `Lost` if the run was over before; `Unavailable` if the store has not answered for as long as `Guard::release`
+/// waits. It is asked on in the background. `Misused` in a forked child.
 pub fn finish(guard: Guard, ends: Ends) -> impl Future<Output = Result<()>> + Send {
     guard.finish(Value::default(), ends.keep)
 }

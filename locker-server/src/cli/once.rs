@@ -52,7 +52,8 @@ impl Once {
     }
 }
 
-/// Refuses options on the command line that `--once-per` alone has. Variables may be there for other lines of a crontab.
+/// Refuses options on the command line that `--once-per` alone has. Variables may be there for other lines of a
+/// crontab.
 pub(super) fn refuse_without_slots(matches: &ArgMatches) -> Result<(), String> {
     let is_given = |id: &str| matches.value_source(id) == Some(ValueSource::CommandLine);
     // Other commands do not know it.

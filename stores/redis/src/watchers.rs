@@ -1,5 +1,5 @@
-//! The waiters of this process for events, watchdogs, barriers, latches and records. One message of the server is for all of
-//! them that wait at a key.
+//! The waiters of this process for events, watchdogs, barriers, latches and records. One message of the server is for
+//! all of them that wait at a key.
 
 use locker_core::{
     error::Result,

@@ -1,5 +1,5 @@
-//! Real worker processes share a few locks, semaphores, read/write locks, limiters, counters, events, latches, barriers,
-//! watchdogs and records while workers, network and server break. Then the history is judged.
+//! Real worker processes share a few locks, semaphores, read/write locks, limiters, counters, events, latches,
+//! barriers, watchdogs and records while workers, network and server break. Then the history is judged.
 //!
 //! `cargo run -p locker-torture -- --seconds 600`; `--help` lists the options. `docs/contributing/histories.md` has the
 //! format and the laws of the history.

@@ -3,9 +3,7 @@
 use crate::{
     clock::Timestamp,
     id::Id,
-    primitives::{
-        any::Request as AnyRequest, parts::hold_request::HoldRequest, protocol::Wait, value::Value,
-    },
+    primitives::{parts::hold_request::HoldRequest, protocol::Wait, value::Value},
 };
 use std::time::Duration;
 
@@ -46,8 +44,8 @@ pub struct Ask {
 impl Ask {
     /// Returns the request to begin a run.
     #[must_use]
-    pub fn begin(self, id: Id, lease: Duration, wait: Option<Wait>) -> AnyRequest {
-        AnyRequest::Record(Request::Hold(HoldRequest::Acquire { id, lease, wait, ask: self }))
+    pub fn begin(self, id: Id, lease: Duration, wait: Option<Wait>) -> Request {
+        Request::Hold(HoldRequest::Acquire { id, lease, wait, ask: self })
     }
 }
 
@@ -78,8 +76,8 @@ pub struct Slots {
 }
 
 impl Slots {
-    /// Returns slots of this length from the Unix epoch, for which calls count 30 s before them, or a tenth of a slot if
-    /// that is less.
+    /// Returns slots of this length from the Unix epoch, for which calls count 30 s before them, or a tenth of a slot
+    /// if that is less.
     #[must_use]
     pub fn new(every: Duration) -> Self {
         const MOST: Duration = Duration::from_secs(30);

@@ -98,8 +98,8 @@ impl OnceKeep {
     }
 
     /// Refuses to run again after a run that has ended in another way than by its result, because its process died, its
-    /// lease was lost, it panicked, or its future was dropped: calls get `Lost`, for as long as a result would have been
-    /// kept. By default the next caller runs.
+    /// lease was lost, it panicked, or its future was dropped: calls get `Lost`, for as long as a result would have
+    /// been kept. By default the next caller runs.
     pub fn refuse_after_crash(mut self) -> Self {
         self.after_crash = true;
         self

@@ -21,7 +21,8 @@ pub(crate) fn encode<T: Serialize + DeserializeOwned>(result: &T, at_most: usize
     kept_text(text.filter(|text| text.len() > at_most || is_read(text)).as_deref(), at_most)
 }
 
-/// Returns what is kept of a result with this JSON text, of up to `at_most` bytes. `None`: it has none that can be read.
+/// Returns what is kept of a result with this JSON text, of up to `at_most` bytes. `None`: it has none that can be
+/// read.
 pub(crate) fn kept_text(text: Option<&[u8]>, at_most: usize) -> Value {
     let kept = match text {
         Some(text) if text.len() <= at_most => Value::new(text),

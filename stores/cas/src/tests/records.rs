@@ -9,7 +9,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 fn begin(store: &CasStore<Fake>, slots: Option<Slots>) -> (Id, Request) {
     let id = Id::random_in(store.backend.inbox());
     let ask = Ask { slots, digest: None, after_crash: AfterCrash::RunAgain };
-    (id, ask.begin(id, LEASE, None))
+    (id, Request::Record(ask.begin(id, LEASE, None)))
 }
 
 fn finish(id: Id, bytes: usize) -> Request {

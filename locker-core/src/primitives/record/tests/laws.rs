@@ -34,13 +34,19 @@ proptest! {
 
     /// Each call is an attempt of its own until it is settled.
     #[test]
-    fn a_record_keeps_its_laws(acts in acts(), slots: bool, refuse: bool, keep in prop::sample::select(vec![0, 50_000, 7_200_000])) {
+    fn a_record_keeps_its_laws(
+        acts in acts(),
+        slots: bool,
+        refuse: bool,
+        keep in prop::sample::select(vec![0, 50_000, 7_200_000]),
+    ) {
         let mut record = Bench::<State>::new();
         let keep = if slots { 2 * HOUR } else { Duration::from_millis(keep) };
         let (mut attempts, mut next) = (HashMap::<u128, u128>::new(), 100);
         let mut run: Option<(u128, u128, Timestamp, Option<Timestamp>)> = None;
         let (mut last_fence, mut kept_until) = (0, Timestamp::default());
-        let (mut done, mut ended) = (HashSet::<Option<Timestamp>>::new(), HashMap::<Option<Timestamp>, Timestamp>::new());
+        let mut done = HashSet::<Option<Timestamp>>::new();
+        let mut ended = HashMap::<Option<Timestamp>, Timestamp>::new();
         let mut lapsed: Option<(u128, Timestamp, Option<Timestamp>)> = None;
         let mut promised = HashMap::<u128, (u128, Timestamp)>::new();
         for Act { kind, caller, pause, back } in acts {
@@ -68,7 +74,8 @@ proptest! {
                                 prop_assert!(fence > last_fence, "fences rise");
                                 prop_assert!(!slots || !done.contains(&slot), "one success for each slot");
                                 prop_assert!(slots || record.now >= kept_until, "one success while it is kept");
-                                prop_assert!(ended.get(&slot).is_none_or(|until| *until <= record.now), "nothing begins after an unknown outcome");
+                                let is_known = ended.get(&slot).is_none_or(|until| *until <= record.now);
+                                prop_assert!(is_known, "nothing begins after an unknown outcome");
                                 prop_assert!(slots || waited.is_none(), "a waiter gets the result");
                             }
                             lapsed = None;
@@ -94,7 +101,9 @@ proptest! {
                 }
                 5 | 6 => {
                     let holder = run.filter(|(of, ..)| *of == attempt);
-                    let waiting: Vec<_> = (101..=next).filter(|number| record.state.place(id(*number)).is_some_and(|until| until > record.now)).collect();
+                    let place = |number: &u128| record.state.place(id(*number));
+                    let waits = |number: &u128| place(number).is_some_and(|until| until > record.now);
+                    let waiting: Vec<_> = (101..=next).filter(waits).collect();
                     let reply = record.finish(attempt, &attempt.to_string(), keep);
                     if let Some((_, _, _, slot)) = holder {
                         prop_assert_eq!(reply, Reply::Recorded);
@@ -113,7 +122,8 @@ proptest! {
                         attempts.remove(&caller);
                     } else {
                         prop_assert_eq!(reply, Reply::Lost);
-                        prop_assert!(lapsed.is_none_or(|(of, until, _)| of != attempt || until <= record.now), "a success is lost");
+                        let is_over = lapsed.is_none_or(|(of, until, _)| of != attempt || until <= record.now);
+                        prop_assert!(is_over, "a success is lost");
                     }
                 }
                 7 => {
