@@ -4,7 +4,10 @@ use crate::{
     call::{Call, Output},
     errors::{exception, misused, raised},
 };
-use futures_util::{FutureExt, TryFutureExt, future::select_all};
+use futures_util::{
+    FutureExt, TryFutureExt,
+    future::{ready, select_all},
+};
 use locker_runtime::{
     Error, ErrorKind,
     private::bindings::{self, Ends, Holding, finish, finish_with, release_bounded},
@@ -156,6 +159,16 @@ impl Guard {
     fn release(&self, py: Python<'_>, bounded: bool) -> PyResult<Call> {
         let guard = self.take().ok_or_else(|| released(py, self.key()))?;
         Ok(release(vec![guard], bounded))
+    }
+
+    /// Ends a run whose outcome nobody knows: as `release`, or by its lease if crashes are refused.
+    fn abandon(&self, py: Python<'_>) -> PyResult<Call> {
+        let (guard, ends) = self.take_run(py)?;
+        if !ends.refuses() {
+            return Ok(release(vec![guard], true));
+        }
+        drop(guard);
+        Ok(Call::new(ready(Ok(Output::Nothing))))
     }
 
     /// Ends a run with success, and waits as `release` does.

@@ -358,7 +358,7 @@ def test_failed_run_is_followed_and_not_kept(url: str, name: str, error: BaseExc
 def test_failed_task_is_followed(url: str, name: str, run: Run) -> None:
     locker, errors = Locker(url), [ZeroDivisionError(), TimedOut("another call"), Conflict("another call")]
 
-    @locker.idempotent("1d", name=name, lease=60, on_error=lambda error: "refused")
+    @locker.idempotent("1d", args=(), name=name, lease=60, on_error=lambda error: "refused")
     async def pay(by: int) -> int:
         if errors:
             raise errors.pop(0)
@@ -461,6 +461,55 @@ def test_crash_is_refused_for_as_long_as_a_result_is_kept(locker_testing: Testin
     assert call(once, fence) is not None
 
 
+def test_body_that_was_not_ended_by_itself_is_as_a_crash_if_those_are_refused(locker_testing: Testing, run: Run) -> None:
+    locker, control = locker_testing
+    refusing = [locker.once(f"{n}").keep("1d", lease=10, after_crash="refuse") for n in range(3)]
+
+    async def cancelled() -> None:
+        begun = asyncio.Event()
+
+        async def body(run: Guard) -> None:
+            begun.set()
+            await for_ever()
+
+        task = asyncio.create_task(refusing[0].run_async(body))
+        await begun.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    def interrupted(run: Guard) -> None:
+        raise KeyboardInterrupt
+
+    def failed(run: Guard) -> None:
+        raise KeyError
+
+    run(cancelled())
+    with pytest.raises(KeyboardInterrupt):
+        refusing[1].run(interrupted)
+    with pytest.raises(KeyError):
+        refusing[2].run(failed)
+    assert refusing[2].run(fence) is not None, "a failure says so"
+    control.advance(11)
+    for once in refusing[:2]:
+        with pytest.raises(Lost, match="nobody knows"):
+            once.run(fence)
+
+
+def test_function_with_parameters_says_what_tells_its_calls_apart() -> None:
+    locker = Locker("memory://")
+
+    def pay(order: int) -> int:
+        return order
+
+    with pytest.raises(Misused, match=r"pay\(\): `idempotent` without `args` gives all calls one result"):
+        locker.idempotent("1d", name="pay")(pay)
+    one = locker.idempotent("1d", name="pay", args=())(pay)
+    assert (one(1), one(2)) == (1, 1)
+    none = locker.idempotent("1d", name="pay none")(lambda: 3)
+    assert (none(), none()) == (3, 3)
+
+
 def test_forked_child_does_not_end_the_run_of_its_parent(redis: Redis, name: str) -> None:
     once = Locker(redis.url).once(name).keep("1d", timeout=0)
     script = Script(
@@ -496,7 +545,7 @@ def test_lost_run_cancels_the_body(locker_testing: Testing, run: Run) -> None:
     locker, control = locker_testing
     steps: list[str] = []
 
-    @locker.idempotent("1d", name="payment", guard="run", on_error=type)
+    @locker.idempotent("1d", args=(), name="payment", guard="run", on_error=type)
     async def pay(fails: bool, run: Guard) -> str:
         if fails:
             assert control.lose(run)
@@ -520,7 +569,7 @@ def test_lost_run_cancels_the_body(locker_testing: Testing, run: Run) -> None:
 def test_plain_body_that_another_has_followed_raises(locker_testing: Testing) -> None:
     locker, control = locker_testing
 
-    @locker.idempotent("1d", name="payment", guard="run")
+    @locker.idempotent("1d", args=(), name="payment", guard="run")
     def pay(caller: str, run: Guard) -> str:
         if caller == "first":
             assert control.lose(run)
@@ -604,7 +653,7 @@ def test_run_cannot_be_released(call: Call, name: str) -> None:
 
 
 def test_guard_is_no_parameter_of_callers() -> None:
-    @Locker("memory://").idempotent("1d", name="payment", guard="run")
+    @Locker("memory://").idempotent("1d", args=(), name="payment", guard="run")
     def pay(tenant: int, *, run: Guard) -> bool:
         return run.is_held
 
@@ -621,7 +670,7 @@ def test_call_inside_of_its_run_is_misused(url: str, name: str, run: Run) -> Non
     locker = Locker(url)
     once = locker.once(name).keep("1d")
 
-    @locker.idempotent("1d", name=name)
+    @locker.idempotent("1d", args=(), name=name)
     def pay(depth: int) -> None:
         pay(depth + 1)
 
@@ -665,7 +714,7 @@ def test_body_of_the_other_kind_is_refused(run: Run) -> None:
 def test_work_that_outlives_the_run_is_no_success(name: str) -> None:
     locker = Locker("memory://")
 
-    @locker.idempotent("1d", name=name)
+    @locker.idempotent("1d", args=(), name=name)
     def pay(lazy: bool) -> Any:
         return (n for n in range(3)) if lazy else 3
 
@@ -744,7 +793,7 @@ def test_wrong_option_fails_when_it_is_given(options: dict[str, Any], message: s
 )
 def test_wrong_decorator_fails_at_decoration(options: dict[str, Any], message: str) -> None:
     with pytest.raises(Misused, match=re.escape(message)):
-        Locker("memory://").idempotent("1d", **options)(plain)
+        Locker("memory://").idempotent("1d", **{"args": (), **options})(plain)
 
 
 @pytest.mark.parametrize("same", ["4001", b"4001", 4001, {"card": 4001}, None])
@@ -777,11 +826,11 @@ def test_on_error_gets_why_a_call_has_no_result(name: str, run: Run) -> None:
         return f"{type(error).__name__} of {error.function}"
 
     # Both have one key.
-    @locker.idempotent("1d", name=name, same=0, timeout=0, max_size=1, on_error=type)
+    @locker.idempotent("1d", args=(), name=name, same=0, timeout=0, max_size=1, on_error=type)
     def plain(value: int) -> Any:
         raise AssertionError
 
-    @locker.idempotent("1d", name=name, same=0, timeout=0, max_size=1, on_error=told)
+    @locker.idempotent("1d", args=(), name=name, same=0, timeout=0, max_size=1, on_error=told)
     async def later(value: int) -> Any:
         if not inner:
             inner.append(None)

@@ -257,6 +257,14 @@ pub fn slots(every: Duration, from: Option<Duration>, early: Option<Duration>) -
     check_slots(slots).map(|()| slots)
 }
 
+impl Ends {
+    /// Returns whether a run that ends in another way than by its result is not repeated.
+    #[must_use]
+    pub fn refuses(self) -> bool {
+        self.refuses
+    }
+}
+
 /// A request for a record.
 pub trait Asks: Send {
     /// Returns what is asked, after checking the settings.

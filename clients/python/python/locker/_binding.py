@@ -162,6 +162,11 @@ class Binding:
             raise Misused(f"{self.function}: guard={guard!r}: make it the last parameter, or a keyword-only one")
         return [one for name, one in signature.parameters.items() if name != guard]
 
+    @property
+    def has_parameters(self) -> bool:
+        """Whether callers pass anything."""
+        return bool(self._kinds)
+
     def parts(self, parts: Sequence[Part]) -> Parts:
         """Returns what reads these parts from the arguments of a call.
 

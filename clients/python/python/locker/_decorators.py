@@ -411,7 +411,7 @@ class Decorators:
         self,
         keep: Seconds,
         *,
-        args: Part | Sequence[Part] = (),
+        args: Part | Sequence[Part] | None = None,
         same: Part | Sequence[Part] = (),
         name: str | None = None,
         key: Key | None = None,
@@ -424,7 +424,7 @@ class Decorators:
         self,
         keep: Seconds,
         *,
-        args: Part | Sequence[Part] = (),
+        args: Part | Sequence[Part] | None = None,
         same: Part | Sequence[Part] = (),
         name: str | None = None,
         key: Key | None = None,
@@ -436,7 +436,7 @@ class Decorators:
         self,
         keep: Seconds,
         *,
-        args: Part | Sequence[Part] = (),
+        args: Part | Sequence[Part] | None = None,
         same: Part | Sequence[Part] = (),
         name: str | None = None,
         key: Key | None = None,
@@ -456,7 +456,8 @@ class Decorators:
 
         Args:
             keep: How long a result is kept, up to 10 years. With 0 only calls get it that waited while it was made.
-            args: The parts of the key, as with `lock_on_argument`.
+            args: The parts of the key, as with `lock_on_argument`: what tells requests apart. Required, or ``key``, if
+                there are parameters; ``()`` gives all calls one result.
             same: Parts that calls with one key must have in common, in this order, or they raise ``Conflict``.
             name: Takes the place of module and function in the key.
             key: A function of the same arguments that returns the part, or a tuple of parts, in place of ``args``.
@@ -471,7 +472,9 @@ class Decorators:
         if callable(keep):
             raise Misused(f"{describe(keep)}: write the decorator with brackets and a time, @..idempotent('24h')")
         native, asked = self._native, idempotent_options(options)
-        target = Target(native, _parts(args), name, key, guard, on_error, same=_parts(same, "same"))
+        is_keyed = args is not None or key is not None
+        parts, shared = _parts(() if args is None else args), _parts(same, "same")
+        target = Target(native, parts, name, key, guard, on_error, same=shared, is_keyed=is_keyed)
         _check(lambda: _checker(self._settings).once("checked").keep(keep, **asked).begin())
 
         def ask(function: _native.Function, read: Parts) -> Ask:

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Final, Generic, NoReturn, Self, TypeVar
+from typing import Final, Generic, Literal, NoReturn, Self, TypeAlias, TypeVar
 
 from . import _native
 from ._bodies import Body
@@ -30,6 +30,16 @@ def refuse_cancel(on_lost: OnLost | None) -> None:
     """
     if on_lost == "cancel":
         raise Misused("on_lost='cancel' cancels a task: it works in coroutines only, with `async with`")
+
+
+Ended: TypeAlias = Literal["returned", "raised", "unknown"]
+"""How a body has ended. Nobody knows how far one has come that was cancelled or interrupted."""
+
+
+def _ended(error: BaseException | None) -> Ended:
+    if error is None:
+        return "returned"
+    return "raised" if isinstance(error, Exception) else "unknown"
 
 
 class _Held(Generic[Hold]):
@@ -97,7 +107,7 @@ class _Held(Generic[Hold]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            release = self._end(error is None)
+            release = self._end(_ended(error))
             if release is not None:
                 wait_blocking(release)
         except LockerError as failure:
@@ -117,7 +127,8 @@ class _Held(Generic[Hold]):
         is_lost, loss = False, self._loss()
         try:
             # Dropped, it goes on in the background: `leave` may raise what is left of a group of errors.
-            release = self._end(error is None and not (watch is not None and watch.has_cancelled))
+            has_cancelled = watch is not None and watch.has_cancelled
+            release = self._end("unknown" if has_cancelled else _ended(error))
             is_lost = watch is not None and watch.leave(error)
             if release is None:
                 pass
@@ -134,7 +145,7 @@ class _Held(Generic[Hold]):
     def abandon(self) -> None:
         """Ends the body, and the hold in the background."""
         watch, self._watch = self._watch, None
-        release = self._end(False)
+        release = self._end("unknown")
         if release is not None:
             release.close()
         if watch is not None:
@@ -154,18 +165,18 @@ class _Held(Generic[Hold]):
             with contextlib.suppress(Lost):
                 hold.check()
 
-    def _end(self, is_success: bool) -> _native.Call[None] | None:
+    def _end(self, ended: Ended) -> _native.Call[None] | None:
         body, self._body = self._body, None
         if body is not None:
             body.end()
-        return None if self._hold.is_released else self._release(is_success)
+        return None if self._hold.is_released else self._release(ended)
 
     def _kept(self, result: R) -> R:
         """Takes what the body returns, and returns it."""
         return result
 
-    def _release(self, is_success: bool) -> _native.Call[None]:
-        """Ends the hold after its body, which has succeeded or not."""
+    def _release(self, ended: Ended) -> _native.Call[None]:
+        """Ends the hold after its body, which has ended in this way."""
         return self._hold.release(bounded=True)
 
     def _loss(self) -> Exception | None:

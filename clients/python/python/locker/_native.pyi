@@ -274,6 +274,9 @@ class Guard:
         method raises `NotHeld`.
         """
 
+    def abandon(self) -> Call[None]:
+        """Ends a run whose outcome nobody knows: as `release`, or by its lease if crashes are refused."""
+
     def finish(self) -> Call[None]:
         """Ends a run with success, and waits as `release` does. Raises as that does.
 

@@ -9,7 +9,7 @@ from . import _native
 from ._binding import describe, is_async
 from ._bodies import holds_around
 from ._errors import Misused
-from ._guards import Guard
+from ._guards import Ended, Guard
 from ._options import IdempotentOptions, OnceOptions, OnLost, Seconds, idempotent_options, once_options
 from ._primitives import Primitive
 from ._results import read, write
@@ -183,8 +183,13 @@ class Run(Guard):
         """As `release`."""
         self.release()
 
-    def _release(self, is_success: bool) -> _native.Call[None]:
-        return self._hold.finish() if is_success else super()._release(is_success)
+    def _release(self, ended: Ended) -> _native.Call[None]:
+        if ended == "unknown":
+            return self._hold.abandon()
+        return self._finish() if ended == "returned" else super()._release(ended)
+
+    def _finish(self) -> _native.Call[None]:
+        return self._hold.finish()
 
     @property
     def _keeps_result(self) -> bool:
@@ -204,5 +209,5 @@ class KeepingRun(Run):
         self._text = write(result, self.key)
         return result
 
-    def _release(self, is_success: bool) -> _native.Call[None]:
-        return self._hold.finish_with(self._text) if is_success else super()._release(is_success)
+    def _finish(self) -> _native.Call[None]:
+        return self._hold.finish_with(self._text)

@@ -106,6 +106,7 @@ class Target:
         on_error: Makes the result of a call that fails.
         on_skip: Makes the result of a call that is skipped.
         same: The parts that calls with one key must have in common.
+        is_keyed: Whether it was said what tells calls apart, which matters to results.
     """
 
     native: _native.Locker
@@ -116,6 +117,7 @@ class Target:
     on_error: OnError | None = None
     on_skip: Callable[[], Any] | None = None
     same: Sequence[Part] = ()
+    is_keyed: bool = True
 
     def skip(self) -> Any:
         """Returns what a call returns that is skipped."""
@@ -161,6 +163,9 @@ class Target:
             Misused: It names the function and the rule.
         """
         check_function(function)
+        if not self.is_keyed and Binding(function, self.guard).has_parameters:
+            rule = "`idempotent` without `args` gives all calls one result: name what tells requests apart, or give `args=()`"
+            raise Misused(f"{describe(function)}: {rule}")
         self._check_on_skip(function)
         if self.on_error is None:
             return

@@ -91,7 +91,7 @@ async def render_once(page: str) -> list[str]:
     return [page]
 
 
-@locker.idempotent("1h", guard="run", on_error=str)
+@locker.idempotent("1h", args="request", guard="run", on_error=str)
 def traced(request: str, run: Guard) -> str:
     return run.key
 
