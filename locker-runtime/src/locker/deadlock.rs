@@ -217,14 +217,14 @@ impl<'a> Stuck<'a> {
     }
 
     /// The stuck waits that are served before this one, whatever they need: of a fair one all that are ahead. An unfair
-    /// one overtakes them, unless the first of them is fair.
+    /// one overtakes them while the first of those that are left is unfair, which one that can end may be for a while.
     fn served_before(&self, wait: &Wait) -> impl Iterator<Item = Id> {
         let (id, waiters) = (wait.id, &self.picture.queues[&wait.key].waiters);
-        let ahead =
-            || waiters.iter().copied().take_while(move |other| *other != id).filter(|other| self.has(*other));
-        let is_first_fair = ahead().next().is_some_and(|first| self.waits[&first].fair);
-        let most = if wait.fair { usize::MAX } else { usize::from(is_first_fair) };
-        ahead().take(most)
+        let ahead = || waiters.iter().copied().take_while(move |other| *other != id);
+        let is_fair = |id: &Id| self.picture.waits.get(id).is_some_and(|wait| wait.fair);
+        let first = ahead().find(|id| self.has(*id) || !is_fair(id));
+        let most = if wait.fair { usize::MAX } else { usize::from(first.as_ref().is_some_and(is_fair)) };
+        ahead().filter(|other| self.has(*other)).take(most)
     }
 }
 
