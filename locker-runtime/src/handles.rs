@@ -7,7 +7,7 @@ mod barrier;
 mod counter;
 mod election;
 mod event;
-mod keyed;
+pub(crate) mod keyed;
 mod latch;
 pub(crate) mod lock;
 pub(crate) mod lock_all;

@@ -14,10 +14,10 @@ pub(crate) mod state;
 pub(crate) mod stats;
 
 pub(crate) use actions::{Action, ROWS};
-pub(crate) use answer::Answer;
+pub(crate) use answer::{Answer, Record};
 pub(crate) use call::{Call, CallKind, Method, ParsedCall, is_call, parse};
 pub(crate) use listing::{Listing, each as each_parameter, key_kind};
 #[cfg(feature = "_fuzz")]
 pub(crate) use params::RawParams;
-pub(crate) use params::{Params, once};
+pub(crate) use params::{Counts, Params, Run, once};
 pub(crate) use resource::Resource;

@@ -185,15 +185,16 @@ Examples:
 
 Calls: GET or POST /v1/<kind>/<name>/<action>
   semaphore, lock, rwlock, leader: acquire, renew, release
+  once: begin, renew, finish, fail
   tokenbucket: acquire     event: wait, send
   watchdog: wait, kick     barrier: wait
   latch: wait, countdown   counter: count, value, reset
   lock/by-key: acquire, renew, release of an attribute's lock, by its key
-GET /v1/<kind>/<name> shows a name, also of kind once, ../stats what was counted, DELETE
-forgets it.
+GET /v1/<kind>/<name> shows a name, ../stats what was counted, DELETE forgets it.
 GET /v1 lists the keys in use, /v1/explain?key=KEY says who holds one, /openapi.json describes
 the API.
-Parameters: size, interval, expires, maxwait (times in ms), key, mode, message, amount, value.
+Parameters: size, interval, expires, maxwait (times in ms), key, mode, message, amount, value; of
+once: every, from, early, keep (in ms), same, after_crash, result.
 
 LOCKER_LOG sets the log level on standard error: error, warn, info (the default), debug.
 

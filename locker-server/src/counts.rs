@@ -35,7 +35,7 @@ struct NameCounts {
     created: SystemTime,
     /// Grants, waits that ended in time, and additions.
     passed: AtomicU64,
-    /// Calls under a key that held already.
+    /// Calls under a key that held already, and those of a record that has succeeded.
     again: AtomicU64,
     released: AtomicU64,
     /// Releases under a key that held nothing.
@@ -157,6 +157,7 @@ impl Counting {
             }
             _ if action.releases_hold() => add(&counts.released),
             _ if action.renews_hold() => {}
+            _ if answer.is_replay_of(action) => add(&counts.again),
             _ if answer.fence.is_some_and(|fence| fence <= fence_before) => add(&counts.again),
             _ => {
                 add(&counts.passed);

@@ -6,6 +6,7 @@ use metrics_exporter_prometheus::{
     BuildError, Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder,
 };
 use std::{
+    array::from_fn,
     fmt,
     sync::{Arc, OnceLock},
 };
@@ -13,7 +14,7 @@ use std::{
 const METADATA: Metadata<'static> = Metadata::new("locker", Level::INFO, None);
 const WAIT_BUCKETS: [f64; 10] = [0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 60.0, 600.0, 3600.0];
 const STORE_BUCKETS: [f64; 8] = [0.0001, 0.0005, 0.002, 0.01, 0.05, 0.2, 1.0, 5.0];
-const STATUSES: [u16; 13] = [200, 204, 400, 401, 403, 404, 405, 408, 409, 413, 415, 429, 503];
+const STATUSES: [u16; 14] = [200, 204, 400, 401, 403, 404, 405, 408, 409, 413, 415, 422, 429, 503];
 /// The column for calls that ended with a disconnect.
 const GONE: usize = STATUSES.len();
 
@@ -95,7 +96,7 @@ impl Metrics {
             zmq_connections: gauge("locker_zmq_connections", "established ZeroMQ connections"),
             connections: gauge("locker_connections", "open HTTP connections"),
             recorder,
-            requests: Default::default(),
+            requests: from_fn(|_| from_fn(|_| from_fn(|_| OnceLock::new()))),
             slots: Default::default(),
         })
     }
@@ -190,6 +191,10 @@ const NAMES: [&str; CALLS] = [
     "leader/acquire",
     "leader/release",
     "leader/renew",
+    "once/begin",
+    "once/finish",
+    "once/fail",
+    "once/renew",
     "barrier/wait",
     "latch/wait",
     "latch/countdown",

@@ -1,7 +1,7 @@
 //! The part of a server that all transports share: parsing, waiting within the caps, counting and logging.
 
 use crate::{
-    api::{self, Answer, Call, CallKind, Method, ParsedCall, name::quoted},
+    api::{self, Action, Answer, Call, CallKind, Method, ParsedCall, name::quoted},
     caps::{Cap, Wait, WaitCaps},
     live::Live,
     log_throttle::{LogEvent, LogThrottle},
@@ -79,7 +79,12 @@ impl Server {
     /// The answer to a wrong request.
     pub(crate) fn parse(&self, request: Request<'_>) -> Result<ParsedCall, Answer> {
         let Request { transport, method, path, query, form } = request;
-        let parsed = api::parse(method, path, query, form);
+        let parsed = api::parse(method, path, query, form).and_then(|parsed| match parsed.call {
+            Call::Action { action: Action::BeginRun, .. } if transport == Transport::ZeroMq => Err(
+                Answer::bad_request("begin is for HTTP, where a header tells a result from the key of a run"),
+            ),
+            _ => Ok(parsed),
+        });
         parsed.inspect_err(|answer| self.metrics.answered(transport, CallKind::of(method, path), answer))
     }
 

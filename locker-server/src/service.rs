@@ -3,6 +3,7 @@
 mod action;
 mod holds;
 mod noted;
+mod runs;
 mod signals;
 
 use crate::{

@@ -49,6 +49,14 @@ def is_served(endpoint):
     client.close()
 
 
+def runs_are_for_http(endpoint):
+    client = connect(zmq.REQ, endpoint)
+    status, body = request(client, "/v1/once/a/begin?keep=1000")
+    assert status == "400", body
+    print(body)
+    client.close()
+
+
 def every_primitive_answers(endpoint):
     client = connect(zmq.REQ, endpoint)
     key = "e7d1e70120eddf339445617f6b481243:lock%7C3733c69536a04d53d3607351a4d1c8c1"

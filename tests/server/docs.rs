@@ -25,8 +25,11 @@ const WAIT_BARRIER: &str = r#"curl -X POST "localhost:5505/v1/barrier/start/wait
 const WAIT_LATCH: &str = r#"curl -X POST "localhost:5505/v1/latch/migrated/wait?size=2""#;
 const COUNT_DOWN: &str = r#"curl -X POST "localhost:5505/v1/latch/migrated/countdown?size=2""#;
 
+const FINISH: &str =
+    r#"curl --data-urlencode 'result={"receipt": 7}' "localhost:5505/v1/once/pay-9f3c/finish?key=$KEY""#;
+
 /// All lines of the section "The API" that call curl.
-const API: [Row; 38] = [
+const API: [Row; 44] = [
     ("curl -X POST localhost:5505/v1/tokenbucket/mail/acquire", 204, str::is_empty),
     (r#"curl -X POST "localhost:5505/v1/tokenbucket/mail/acquire?size=20""#, 204, str::is_empty),
     (r#"curl -X POST "localhost:5505/v1/tokenbucket/mail/acquire?interval=50""#, 204, str::is_empty),
@@ -45,6 +48,18 @@ const API: [Row; 38] = [
     (r#"curl -X POST "localhost:5505/v1/rwlock/config/release?key=me""#, 204, str::is_empty),
     (r#"curl -X POST "localhost:5505/v1/rwlock/config/acquire?mode=write&key=me""#, 200, |body| body == "me"),
     (r#"KEY=$(curl -sX POST "localhost:5505/v1/leader/reaper/acquire?expires=15000")"#, 200, is_key),
+    (r#"KEY=$(curl -sX POST "localhost:5505/v1/once/pay-9f3c/begin?keep=86400000&same=30")"#, 200, is_run),
+    (r#"curl -X POST "localhost:5505/v1/once/pay-9f3c/renew?key=$KEY&expires=60000""#, 204, str::is_empty),
+    (FINISH, 204, str::is_empty),
+    (r#"curl -X POST "localhost:5505/v1/once/pay-9f3c/begin?keep=86400000&same=30""#, 200, |body| {
+        body == r#"{"receipt": 7}"#
+    }),
+    (
+        r#"KEY=$(curl -sX POST "localhost:5505/v1/once/report/begin?every=86400000&from=10800000")"#,
+        200,
+        is_run,
+    ),
+    (r#"curl -X POST "localhost:5505/v1/once/report/fail?key=$KEY""#, 204, str::is_empty),
     (WAIT_EVENT, 200, |body| body == "version 7"),
     (SEND, 204, str::is_empty),
     (KICK, 204, str::is_empty),
@@ -92,6 +107,10 @@ fn json(body: &str) -> Value {
 
 fn is_key(body: &str) -> bool {
     uuid::Uuid::parse_str(body).is_ok()
+}
+
+fn is_run(body: &str) -> bool {
+    body.split_once('.').is_some_and(|(id, keep)| id.len() == 32 && keep.parse::<u64>().is_ok())
 }
 
 /// Only the first hold is left: the example releases the second one.

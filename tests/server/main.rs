@@ -23,6 +23,7 @@ mod peers;
 mod primitives;
 mod run;
 mod run_shared;
+mod runs;
 mod shared;
 mod shutdown;
 mod store_command;

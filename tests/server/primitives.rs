@@ -219,6 +219,7 @@ async fn names_of_all_kinds_are_listed_and_deleted() {
         ("lock", "acquire"),
         ("rwlock", "acquire?mode=write"),
         ("leader", "acquire"),
+        ("once", "begin?keep=1000"),
         ("barrier", "wait?size=1"),
         ("latch", "countdown?size=2"),
         ("counter", "count"),
@@ -228,7 +229,7 @@ async fn names_of_all_kinds_are_listed_and_deleted() {
     }
     let listed = json(&server, "/v1").await;
     let listed: Vec<_> = listed.as_array().unwrap().iter().map(|one| one["kind"].as_str().unwrap()).collect();
-    assert_eq!(listed, ["barrier", "counter", "latch", "leader", "lock", "rwlock"]);
+    assert_eq!(listed, ["barrier", "counter", "latch", "leader", "lock", "once", "rwlock"]);
     for (kind, _) in calls {
         assert_eq!(server.get(&format!("/v1/{kind}/n")).await.status, 200, "{kind}");
         assert_eq!(server.delete(&format!("/v1/{kind}/n")).await.status, 204, "{kind}");

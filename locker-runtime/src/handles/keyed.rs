@@ -1,6 +1,8 @@
 //! Holders with names that clients choose.
 
 mod attempt;
+#[cfg(feature = "idempotent")]
+pub(crate) mod run;
 
 use super::request_with_retry;
 use crate::locker::{Counted, Locker, Subject};

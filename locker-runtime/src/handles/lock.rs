@@ -271,6 +271,11 @@ impl LockRequest {
         }
     }
 
+    #[cfg(feature = "idempotent")]
+    pub(super) fn into_parts(self) -> (Locker, Key, Duration) {
+        (self.locker, self.key, self.settings.lease)
+    }
+
     pub(crate) fn key(&self) -> &Key {
         &self.key
     }
@@ -420,7 +425,7 @@ pub struct Done {
 }
 
 /// Returns the error for the reply of a record that neither runs nor is done.
-fn record_error(reply: Reply) -> Error {
+pub(super) fn record_error(reply: Reply) -> Error {
     match reply {
         Reply::Lost => Error::new(
             ErrorKind::Lost,

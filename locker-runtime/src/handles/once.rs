@@ -306,6 +306,11 @@ impl Asked {
         Self { request, ask: Ask { slots, digest: None, after_crash }, ends }
     }
 
+    #[cfg(feature = "idempotent")]
+    pub(super) fn into_parts(self) -> (LockRequest, Ask, Ends) {
+        (self.request, self.ask, self.ends)
+    }
+
     /// Changes the request.
     pub(crate) fn with(self, change: impl FnOnce(LockRequest) -> Result<LockRequest>) -> Result<Self> {
         Ok(Self { request: change(self.request)?, ..self })

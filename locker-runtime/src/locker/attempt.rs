@@ -227,7 +227,7 @@ impl<'a, A: WaitOp> Attempt<'a, A> {
                 Ok(Step::Confirm { fence })
             }
             // Another may run since: asking again begins or renews the run at a known time.
-            Ok(Reply::Begun { .. }) if self.is_late(sent) => {
+            Ok(Reply::Begun { .. }) if self.is_late(sent) && self.what.confirm().is_some() => {
                 self.at_store = AtStore::Place;
                 if self.is_last() {
                     let late = Error::new(ErrorKind::Unavailable, "the reply came after half of the lease");

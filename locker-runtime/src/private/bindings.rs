@@ -5,9 +5,12 @@
 //! lockers that are opened at their first use, and processes that fork.
 
 #[cfg(feature = "idempotent")]
-pub use crate::handles::lock::Done;
-#[cfg(feature = "idempotent")]
 use crate::handles::once::{MAX_SIZE, check_kept, kept_text};
+#[cfg(feature = "idempotent")]
+pub use crate::handles::{
+    keyed::run::{Answered, KeyedRun, begin},
+    lock::Done,
+};
 #[cfg(feature = "_control")]
 use crate::testing::{Control, memory_with};
 use crate::{

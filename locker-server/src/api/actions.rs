@@ -46,6 +46,14 @@ pub(crate) enum Action {
     ReleaseTerm,
     /// `leader/<name>/renew`
     RenewTerm,
+    /// `once/<name>/begin`
+    BeginRun,
+    /// `once/<name>/finish`
+    FinishRun,
+    /// `once/<name>/fail`
+    FailRun,
+    /// `once/<name>/renew`
+    RenewRun,
     /// `barrier/<name>/wait`
     WaitBarrier,
     /// `latch/<name>/wait`
@@ -77,12 +85,17 @@ pub(crate) struct Row {
 const NOT_IN_TIME: (&str, &str) = ("408", "`maxwait` was exceeded");
 const DELETED: (&str, &str) = ("409", "the name was deleted while the call waited");
 const HELD: (&str, &str) = ("200", "the key of the hold");
+/// An answer to a call that asks for a run.
+const RUNS: (&str, &str) = (
+    "200",
+    "run it: the key of the run; or, with Locker-Replayed: true, the result of the run that has succeeded",
+);
 const NOT_HELD: (&str, &str) = ("409", "the key holds nothing");
 const VALUE: (&str, &str) = ("200", "the value");
 const OTHER_KIND: (&str, &str) = ("409", "the name is in use for another kind of resource");
 
 /// All actions, in the order of [`Action`].
-pub(crate) const ROWS: [Row; 26] = [
+pub(crate) const ROWS: [Row; 30] = [
     Row {
         action: Action::AcquireToken,
         resource: Resource::TokenBucket,
@@ -245,6 +258,48 @@ pub(crate) const ROWS: [Row; 26] = [
         resource: Resource::Leader,
         segment: "renew",
         summary: "extends the hold to `expires` from now",
+        parameters: &["key", "expires"],
+        answers: &[("204", "renewed"), NOT_HELD],
+    },
+    Row {
+        action: Action::BeginRun,
+        resource: Resource::Once,
+        segment: "begin",
+        summary: "begins a run, or waits for that of another caller",
+        parameters: &["every", "from", "early", "keep", "same", "after_crash", "expires", "maxwait"],
+        answers: &[
+            RUNS,
+            ("204", "a run has succeeded, without a result"),
+            NOT_IN_TIME,
+            (
+                "409",
+                "nobody knows whether the run before has succeeded, its result was not kept, or the name was deleted \
+                 while the call waited",
+            ),
+            ("422", "a call of this name has another `same`"),
+        ],
+    },
+    Row {
+        action: Action::FinishRun,
+        resource: Resource::Once,
+        segment: "finish",
+        summary: "ends the run with success, and perhaps with a result",
+        parameters: &["key", "result"],
+        answers: &[("204", "recorded"), NOT_HELD, ("413", "the result is too large")],
+    },
+    Row {
+        action: Action::FailRun,
+        resource: Resource::Once,
+        segment: "fail",
+        summary: "ends the run without success: the next caller runs",
+        parameters: &["key"],
+        answers: &[("204", "ended"), NOT_HELD],
+    },
+    Row {
+        action: Action::RenewRun,
+        resource: Resource::Once,
+        segment: "renew",
+        summary: "extends the run to `expires` from now",
         parameters: &["key", "expires"],
         answers: &[("204", "renewed"), NOT_HELD],
     },

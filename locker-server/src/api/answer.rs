@@ -1,8 +1,11 @@
 //! Answers to calls.
 
-use super::name::quoted;
+use super::{actions::Action, name::quoted};
 use locker_runtime::{Error, ErrorKind};
-use std::{borrow::Cow, time::Duration};
+use std::{
+    borrow::Cow,
+    time::{Duration, SystemTime},
+};
 
 /// An answer to a call. HTTP sends all of it, ZeroMQ sends the status and the body.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +24,21 @@ pub(crate) struct Answer {
     pub(crate) allow: Option<&'static str>,
     /// The path of the next page of a list.
     pub(crate) next: Option<Box<str>>,
+    /// What a record says beside the body.
+    pub(crate) record: Option<Record>,
+}
+
+/// What a record says beside the body of its answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Record {
+    /// The body is the result of another run.
+    Replayed,
+    /// The run is that of a slot.
+    Slot {
+        begins: SystemTime,
+        /// How many slots had no success since the last one.
+        missed: u64,
+    },
 }
 
 /// The content type of text bodies.
@@ -34,6 +52,11 @@ impl Answer {
         (self.status != 204).then_some(if self.json { JSON } else { TEXT })
     }
 
+    /// Returns whether it tells the caller of a record that another run has succeeded.
+    pub(crate) fn is_replay_of(&self, action: Action) -> bool {
+        action == Action::BeginRun && self.status < 300 && self.fence.is_none()
+    }
+
     fn new(status: u16, body: impl Into<Cow<'static, str>>) -> Self {
         Self {
             status,
@@ -43,6 +66,7 @@ impl Answer {
             fence: None,
             allow: None,
             next: None,
+            record: None,
         }
     }
 
@@ -119,9 +143,19 @@ impl Answer {
         Self::new(413, format!("the body is too large: the limit is {limit} bytes"))
     }
 
+    /// 413: the result of a run is too large.
+    pub(crate) fn result_too_large(bytes: usize, limit: usize) -> Self {
+        Self::new(413, format!("the result has {bytes} bytes, at most {limit} are kept: finish without it"))
+    }
+
     /// 415: the body is not a form.
     pub(crate) fn wrong_type() -> Self {
         Self::new(415, "the body is not a form: send it as application/x-www-form-urlencoded")
+    }
+
+    /// 422: a call with the same key has other values.
+    pub(crate) fn mismatch() -> Self {
+        Self::new(422, "a call of this name has another same: give each its own name")
     }
 
     /// 429: a cap on names, or on the waits of one name, is reached.
@@ -166,6 +200,11 @@ impl Answer {
         Self { next: next.map(String::into_boxed_str), ..self }
     }
 
+    /// Adds what a record says.
+    pub(crate) fn with_record(self, record: Option<Record>) -> Self {
+        Self { record, ..self }
+    }
+
     /// Adds the fence of a grant.
     pub(crate) fn with_fence(self, fence: u64) -> Self {
         Self { fence: Some(fence), ..self }
@@ -180,7 +219,8 @@ impl From<&Error> for Answer {
             ErrorKind::TimedOut | ErrorKind::RetriesExhausted | ErrorKind::Deadlock | ErrorKind::Limited => {
                 Self::timed_out(retry_after)
             }
-            ErrorKind::Lost | ErrorKind::NotHeld => Self::not_held(),
+            ErrorKind::Lost => Self::conflict(error.message().to_owned()),
+            ErrorKind::NotHeld => Self::not_held(),
             ErrorKind::Conflict => Self::conflict(error.message().to_owned()),
             ErrorKind::Misused => Self::bad_request(error.to_string()),
             _ => Self::store_unavailable(),

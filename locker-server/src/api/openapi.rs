@@ -3,7 +3,7 @@
 mod parameters;
 
 use super::{
-    actions::{ROWS, Row},
+    actions::{Action, ROWS, Row},
     answer::{JSON, TEXT},
     explained::{Explained, ExplainedHolder},
     resource::Resource,
@@ -131,7 +131,11 @@ fn keys() -> RefOr<Schema> {
 
 fn action(row: &Row) -> PathItem {
     let id = format!("{}-{}", row.resource.segment(), row.segment);
-    let body = if row.action.takes_hold() { Body::Key } else { Body::Text };
+    let body = match row.action {
+        Action::BeginRun => Body::Run,
+        action if action.takes_hold() => Body::Key,
+        _ => Body::Text,
+    };
     let mut answers = row.answers.to_vec();
     if row.action.uses_name() {
         answers.push(TOO_MANY);
@@ -202,6 +206,8 @@ enum Body {
     Text,
     /// The key of a hold. Its fence is in a header.
     Key,
+    /// The key of a run, or the result of another one.
+    Run,
     /// A page of a list. The path of the next one is in a header.
     Keys,
     Json(fn() -> RefOr<Schema>),
@@ -209,7 +215,14 @@ enum Body {
 
 fn response(status: &str, text: &str, body: &Body) -> Response {
     let mut response = ResponseBuilder::new().description(text);
-    if let Body::Key = body {
+    if let ("200", Body::Run) = (status, body) {
+        response = response
+            .header("Locker-Replayed", header(Type::Boolean, "true: the body is the result of another run"))
+            .header("Locker-Slot", header(Type::String, "when the slot of the run begins (RFC 3339)"))
+            .header("Locker-Missed", header(Type::Integer, "how many slots before saw no success"))
+            .content(JSON, ContentBuilder::new().build());
+    }
+    if let Body::Key | Body::Run = body {
         response = response.header("Locker-Fence", header(Type::Integer, "rises with every grant"));
     }
     if let ("200", Body::Keys) = (status, body) {
@@ -271,7 +284,8 @@ mod tests {
                 let [query, form] = schemas(operations, parameter);
                 assert!(query.is_object() && query == form, "{path} {parameter}");
             }
-            for status in ["413", "415"] {
+            let is_of_form = |status: &&str| row.answers.iter().all(|(own, _)| own != status);
+            for status in ["413", "415"].into_iter().filter(is_of_form) {
                 assert!(operations["get"]["responses"][status].is_null(), "{path} {status}");
             }
         }

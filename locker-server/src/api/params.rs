@@ -1,30 +1,65 @@
 //! The parameters of a call, from a query or a form.
 
+mod run;
+
 use super::{
     actions::Action,
     answer::Answer,
     name::{quoted, unescape},
 };
 use locker_runtime::{Mode, primitives::counter::MAX_VALUE};
+use run::checked_result;
+pub(crate) use run::{Counts, Run};
 use std::{borrow::Cow, time::Duration};
 
 /// The parameters as a client sent them. As in bouncer, a call accepts and ignores parameters that it does not need.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RawParams {
+    pub(super) after_crash: Option<AfterCrash>,
     pub(super) amount: Option<i64>,
+    pub(super) early: Option<u64>,
+    pub(super) every: Option<u64>,
     pub(super) expires: Option<i64>,
+    pub(super) from: Option<u64>,
     pub(super) id: Option<Box<str>>,
     pub(super) interval: Option<i64>,
+    pub(super) keep: Option<u64>,
     pub(super) key: Option<Box<str>>,
     pub(super) maxwait: Option<i64>,
     pub(super) message: Option<Box<str>>,
     pub(super) mode: Option<Mode>,
+    pub(super) result: Option<Box<str>>,
+    pub(super) same: Option<Box<str>>,
     pub(super) size: Option<u64>,
     pub(super) value: Option<i64>,
 }
 
-const NAMES: [&str; 10] =
-    ["amount", "expires", "id", "interval", "key", "maxwait", "message", "mode", "size", "value"];
+/// What follows if a run ends without a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AfterCrash {
+    Repeat,
+    Refuse,
+}
+
+const NAMES: [&str; 17] = [
+    "after_crash",
+    "amount",
+    "early",
+    "every",
+    "expires",
+    "from",
+    "id",
+    "interval",
+    "keep",
+    "key",
+    "maxwait",
+    "message",
+    "mode",
+    "result",
+    "same",
+    "size",
+    "value",
+];
 
 impl RawParams {
     /// Parses a query and a form. A parameter in both is given twice.
@@ -78,7 +113,21 @@ impl RawParams {
         match name {
             "amount" => once(name, &mut self.amount, integer(name, &value)?),
             "value" => once(name, &mut self.value, integer(name, &value)?),
-            "mode" => once(name, &mut self.mode, mode(&value)?),
+            "mode" => once(
+                name,
+                &mut self.mode,
+                one_of(name, &value, [("read", Mode::Read), ("write", Mode::Write)])?,
+            ),
+            "after_crash" => {
+                let values = [("repeat", AfterCrash::Repeat), ("refuse", AfterCrash::Refuse)];
+                once(name, &mut self.after_crash, one_of(name, &value, values)?)
+            }
+            "early" => once(name, &mut self.early, natural(name, &value)?),
+            "every" => once(name, &mut self.every, natural(name, &value)?),
+            "from" => once(name, &mut self.from, natural(name, &value)?),
+            "keep" => once(name, &mut self.keep, natural(name, &value)?),
+            "result" => once(name, &mut self.result, value.into()),
+            "same" => once(name, &mut self.same, value.into()),
             "expires" => once(name, &mut self.expires, integer(name, &value)?),
             "interval" => once(name, &mut self.interval, integer(name, &value)?),
             "maxwait" => once(name, &mut self.maxwait, integer(name, &value)?),
@@ -103,19 +152,24 @@ pub(crate) struct Params {
     pub(crate) expires: Option<Duration>,
     /// The name of a hold.
     pub(crate) key: Option<Box<str>>,
-    /// The message for the waiters of an event.
+    /// The message for the waiters of an event, or the result of a run.
     pub(crate) message: Option<Box<str>>,
     /// The side of a read/write lock.
     pub(crate) mode: Mode,
     /// What to add to a counter, or to set it to.
     pub(crate) number: i64,
+    /// The run that is asked for.
+    pub(crate) run: Option<Box<Run>>,
 }
 
 const DEFAULT_EXPIRES: Duration = Duration::from_mins(1);
 
 impl Params {
     pub(super) fn new(action: Action, raw: RawParams) -> Result<Self, Answer> {
-        let RawParams { amount, expires, interval, key, maxwait, message, mode, size, value, id: _ } = raw;
+        let run = (action == Action::BeginRun).then(|| Run::new(&raw).map(Box::new)).transpose()?;
+        let RawParams { amount, expires, interval, key, maxwait, message, mode, result, size, value, .. } =
+            raw;
+        let message = if action == Action::FinishRun { checked_result(result)? } else { message };
         if key.is_none() && action.needs_key() {
             return Err(bad("key is missing: give the key that acquire returned".into()));
         }
@@ -152,6 +206,7 @@ impl Params {
             message,
             mode: mode.unwrap_or(Mode::Write),
             number,
+            run,
         })
     }
 }
@@ -186,11 +241,11 @@ fn natural(name: &str, value: &str) -> Result<u64, Answer> {
     u64::try_from(number).map_err(|_| bad(format!("{name} is {number}: give an integer from 0 to 2^63-1")))
 }
 
-fn mode(value: &str) -> Result<Mode, Answer> {
+fn one_of<T>(name: &str, value: &str, [one, other]: [(&str, T); 2]) -> Result<T, Answer> {
     match value {
-        "read" => Ok(Mode::Read),
-        "write" => Ok(Mode::Write),
-        _ => Err(bad(format!("mode is {}: give read or write", quoted(value)))),
+        _ if value == one.0 => Ok(one.1),
+        _ if value == other.0 => Ok(other.1),
+        _ => Err(bad(format!("{name} is {}: give {} or {}", quoted(value), one.0, other.0))),
     }
 }
 
@@ -218,10 +273,17 @@ mod tests {
 
     #[test]
     fn names_are_case_insensitive() {
-        let all =
-            "&&SIZE=3&Interval=50&mAxWaIt=-7&expires=0&key=a+b%2B&message=&id=x&Amount=-2&MODE=read&value=-0";
+        let all = "&&SIZE=3&Interval=50&mAxWaIt=-7&expires=0&key=a+b%2B&message=&id=x&Amount=-2&MODE=read&value=-0&\
+            every=1&FROM=2&early=3&Keep=0&same=a&after_crash=refuse&RESULT=%7B%7D";
         let all = parse(all).unwrap();
         let expected = RawParams {
+            after_crash: Some(AfterCrash::Refuse),
+            early: Some(3),
+            every: Some(1),
+            from: Some(2),
+            keep: Some(0),
+            result: Some("{}".into()),
+            same: Some("a".into()),
             amount: Some(-2),
             expires: Some(0),
             id: Some("x".into()),
@@ -276,6 +338,11 @@ mod tests {
             "mode=",
             "amount=1.0",
             "value=",
+            "keep=-1",
+            "every=1s",
+            "after_crash=again",
+            "result=",
+            "same=",
         ] {
             let answer = parse(query).expect_err(query);
             assert_eq!(answer.status, 400);

@@ -13,7 +13,7 @@ pub(crate) enum Resource {
     RwLock,
     /// The lock of an election.
     Leader,
-    /// A record of what has run. Named, deleted and shown only.
+    /// A record of what has run.
     Once,
     Barrier,
     Latch,

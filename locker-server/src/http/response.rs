@@ -1,7 +1,7 @@
 //! Answers as HTTP responses.
 
 use super::unread::Unread;
-use crate::api::Answer;
+use crate::api::{Answer, Record};
 use bytes::Bytes;
 use http_body_util::{Either, Full};
 use hyper::{
@@ -17,6 +17,9 @@ use std::{borrow::Cow, time::Duration};
 pub(super) type Response = hyper::Response<Either<Full<Bytes>, axum::body::Body>>;
 
 const FENCE: HeaderName = HeaderName::from_static("locker-fence");
+const REPLAYED: HeaderName = HeaderName::from_static("locker-replayed");
+const SLOT: HeaderName = HeaderName::from_static("locker-slot");
+const MISSED: HeaderName = HeaderName::from_static("locker-missed");
 
 /// A body that the HTTP library drops when it is sent.
 struct CountedBody {
@@ -49,6 +52,16 @@ pub(super) fn response(mut answer: Answer, unread: Option<Unread>) -> Response {
     }
     if let Some(fence) = answer.fence {
         headers.insert(FENCE, fence.into());
+    }
+    match answer.record {
+        Some(Record::Replayed) => drop(headers.insert(REPLAYED, HeaderValue::from_static("true"))),
+        Some(Record::Slot { begins, missed }) => {
+            if let Ok(begins) = humantime::format_rfc3339(begins).to_string().parse() {
+                headers.insert(SLOT, begins);
+            }
+            headers.insert(MISSED, missed.into());
+        }
+        None => {}
     }
     if let Some(next) = answer.next.and_then(|next| format!("<{next}>; rel=\"next\"").parse().ok()) {
         headers.insert(LINK, next);

@@ -60,6 +60,7 @@ impl ActionCall<'_> {
     async fn run(&self) -> Result<Answer> {
         match self.resource() {
             Resource::TokenBucket => self.acquire_token().await,
+            Resource::Once => self.change_run().await,
             resource if resource.is_held() => self.change_hold().await,
             _ => self.signal().await,
         }

@@ -59,12 +59,12 @@ impl ActionCall<'_> {
         self.params.key.as_deref().map_or_else(|| own.to_string(), str::to_owned)
     }
 
-    fn key(&self) -> &str {
+    pub(super) fn key(&self) -> &str {
         self.params.key.as_deref().unwrap_or_default()
     }
 
     /// Returns how long the hold lasts. Only that of a semaphore may have no end.
-    fn expires(&self) -> Duration {
+    pub(super) fn expires(&self) -> Duration {
         match self.resource() {
             Resource::Semaphore => max_if_beyond_range(self.params.expires),
             _ => self.params.expires.unwrap_or(MAX_TIME).min(MAX_TIME),

@@ -23,6 +23,7 @@ impl ActionCall<'_> {
         let action = self.action;
         let not_in_time = if self.params.maxwait.is_zero() { What::Refused } else { What::TimedOut };
         match result {
+            Ok(answer) if answer.is_replay_of(action) => None,
             Ok(answer) if answer.status < 300 && action.waits() => Some(What::Granted),
             Ok(answer) if answer.status < 300 => action.releases_hold().then_some(What::Released),
             Ok(answer) if answer.status == 409 => action.needs_key().then_some(What::Lost),

@@ -5,6 +5,8 @@ use crate::{
     locker::{Call, Locker, WaitOp},
     settings::{Patience, RETRY_DELAY},
 };
+#[cfg(feature = "idempotent")]
+use locker_core::primitives::record::Ask;
 use locker_core::{
     error::{Error, Result},
     id::Id,
@@ -21,9 +23,19 @@ const LONGEST_RECHECK: Duration = Duration::from_secs(10);
 pub(super) struct Attempt<'a> {
     of: &'a KeyedHold,
     pub(super) call: Call<'a>,
-    id: Id,
-    name: Id,
+    pub(super) id: Id,
+    what: What,
     lease: Duration,
+}
+
+/// What an attempt asks for.
+#[derive(Clone, Copy)]
+enum What {
+    /// The hold with this name.
+    Hold(Id),
+    /// A run of a record, which is called by the attempt.
+    #[cfg(feature = "idempotent")]
+    Run(Ask),
 }
 
 /// Returns the name of a hold in the store.
@@ -33,7 +45,24 @@ pub(super) fn name_of(holder: &str) -> Id {
 
 impl<'a> Attempt<'a> {
     pub(super) fn new(of: &'a KeyedHold, id: Id, name: Id, lease: Duration) -> Self {
-        Self { of, call: Call::start(of), id, name, lease }
+        Self { of, call: Call::start(of), id, what: What::Hold(name), lease }
+    }
+
+    #[cfg(feature = "idempotent")]
+    pub(super) fn of_record(of: &'a KeyedHold, id: Id, ask: Ask, lease: Duration) -> Self {
+        Self { of, call: Call::start(of), id, what: What::Run(ask), lease }
+    }
+
+    /// Returns how a record replies.
+    #[cfg(feature = "idempotent")]
+    pub(super) async fn begin(&self, timeout: Duration) -> Result<Reply> {
+        let replied = self.wait(timeout).await;
+        let fence = |reply: &Reply| match reply {
+            Reply::Begun { fence, .. } => Some(*fence),
+            _ => None,
+        };
+        self.call.end(replied.as_ref().map(fence).map_err(Error::kind));
+        replied
     }
 
     /// Returns the fence of the hold.
@@ -42,29 +71,30 @@ impl<'a> Attempt<'a> {
         // alone, because no caller gives up on a reply that is already here.
         let KeyedHold { locker, key, kind } = self.of;
         let granted = if locker.is_embedded()
+            && let What::Hold(name) = self.what
             && let Some(Ok(Reply::Granted { fence })) =
-                locker.call_inline(key, &kind.acquire(self.name, self.lease, None), None)
+                locker.call_inline(key, &kind.acquire(name, self.lease, None), None)
         {
             Ok(fence)
         } else {
-            self.wait(timeout).await
+            self.wait(timeout).await.and_then(|reply| match reply {
+                Reply::Granted { fence } => Ok(fence),
+                reply => Err(reply.into_error().with_key(key.as_str())),
+            })
         };
         self.call.end(granted.as_ref().map(|fence| Some(*fence)).map_err(Error::kind));
         granted
     }
 
-    async fn wait(&self, timeout: Duration) -> Result<u64> {
+    async fn wait(&self, timeout: Duration) -> Result<Reply> {
         let KeyedHold { locker, key, kind } = self.of;
         let acquired = locker.ask(key, self, Patience::up_to(timeout)).await?;
-        if acquired.doubtful {
+        if acquired.doubtful && matches!(self.what, What::Hold(_)) {
             // A late copy that arrived after the release would take a hold that nobody releases. The grant stays,
             // which has the holder's name.
             locker.call_in_background(key, kind.release(self.id, true), TOMBSTONE, |_| ());
         }
-        match acquired.reply {
-            Reply::Granted { fence } => Ok(fence),
-            reply => Err(reply.into_error().with_key(key.as_str())),
-        }
+        Ok(acquired.reply)
     }
 }
 
@@ -78,7 +108,11 @@ impl WaitOp for Attempt<'_> {
     }
 
     fn ask(&self, wait: Option<Wait>) -> Request {
-        self.of.kind.acquire_named(self.id, Some(self.name), self.lease, wait)
+        match self.what {
+            What::Hold(name) => self.of.kind.acquire_named(self.id, Some(name), self.lease, wait),
+            #[cfg(feature = "idempotent")]
+            What::Run(ask) => Request::Record(ask.begin(self.id, self.lease, wait)),
+        }
     }
 
     fn cancel(&self, tombstone: bool) -> Request {

@@ -38,8 +38,8 @@ fn actions_are_parsed_with_and_without_v1() {
     for row in &ROWS {
         for start in ["/v1", ""] {
             let (written, read) = if row.resource == Resource::LockByKey { KEY } else { ("a%20b", "a b") };
-            let path =
-                format!("{start}/{}/{written}/{}?key=k&mode=read", row.resource.segment(), row.segment);
+            let query = if row.action == Action::BeginRun { "keep=1" } else { "key=k&mode=read" };
+            let path = format!("{start}/{}/{written}/{}?{query}", row.resource.segment(), row.segment);
             let Ok(Call::Action { action, name, .. }) = get(&path) else { panic!("{path}") };
             assert_eq!((action, name.as_str()), (row.action, read));
         }
@@ -82,6 +82,7 @@ fn defaults_are_those_of_bouncer() {
         message: None,
         mode: Mode::Write,
         number: 0,
+        run: None,
     };
     assert_eq!(params("/v1/tokenbucket/a/acquire"), defaults);
     assert_eq!(params("/v1/semaphore/a/acquire"), defaults);

@@ -125,7 +125,18 @@ fn text(name: &str) -> &'static str {
         "maxwait" => {
             "milliseconds to wait; a negative value or more than 10 years means indefinitely, 0 does not wait"
         }
-        "key" => "the name of the hold; a random UUID if it is left out",
+        "key" => "the name of the hold; a random UUID if it is left out. Of a run: what begin has answered",
+        "every" => "milliseconds of a slot, 1 s to 366 d: one run succeeds in each. Either this or keep",
+        "from" => "when slots begin, in milliseconds after midnight UTC",
+        "early" => {
+            "how many milliseconds before its slot a call counts for it; 30 s, or a tenth of a slot if that is less"
+        }
+        "keep" => {
+            "for how many milliseconds a success counts; 0: for the calls that wait. Either this or every"
+        }
+        "same" => "what all calls of the name must have in common",
+        "after_crash" => "after a run without a report: repeat (default), or refuse",
+        "result" => "JSON text of at most 6 KiB, which other callers get",
         "message" => "the message for the waiters",
         "mode" => "read or write",
         "value" => "the new value; up to 2^53-1",
@@ -149,6 +160,12 @@ fn schema(name: &str, action: Action) -> RefOr<Schema> {
     let most = if let "amount" | "value" = name { MAX_VALUE } else { i64::MAX };
     match (name, default(name, action)) {
         ("mode", _) => one_of(["read", "write"]),
+        ("after_crash", _) => one_of(["repeat", "refuse"]),
+        ("every" | "from" | "early" | "keep", _) => {
+            let (least, most) =
+                if name == "every" { (1000, Some(366 * 24 * 60 * 60 * 1000_i64)) } else { (0, None) };
+            ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(least)).maximum(most).into()
+        }
         ("message", _) => string(),
         (_, None) => not_empty(),
         (_, Some(default)) => ObjectBuilder::new()
