@@ -13,7 +13,9 @@ use locker_runtime::{
 use std::{collections::BTreeSet, time::Duration};
 
 /// The time after which all callers change to the next record.
-const ROUND: u64 = 2_000_000_000;
+const ROUND: u64 = 300_000_000;
+/// The longest time between an effect and its success. Faults hit a run while it lasts.
+const LONGEST: u64 = 250;
 
 /// Longer than a run of the program.
 const KEEP: Duration = Duration::from_secs(24 * 60 * 60);
@@ -28,7 +30,7 @@ pub(crate) fn call(locker: &Locker, name: &str, resource: &mut Resource, rng: &m
             std::thread::sleep(Duration::from_millis(rng.u64(..6)));
             let result = rng.u64(..);
             resource.add_effect(&name, result);
-            std::thread::sleep(Duration::from_millis(rng.u64(..12)));
+            std::thread::sleep(Duration::from_millis(rng.u64(..LONGEST)));
             let kept = Ok::<_, Error>(result).kept(&run);
             if run.end_with(kept).is_ok() {
                 resource.add_result(&name, result);
