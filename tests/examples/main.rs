@@ -1,6 +1,7 @@
 //! The examples, run as programs.
 
 mod leader_page;
+mod nightly_report;
 mod on_stores;
 mod payment;
 #[cfg(feature = "tower")]
