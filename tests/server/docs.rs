@@ -48,7 +48,11 @@ const API: [Row; 44] = [
     (r#"curl -X POST "localhost:5505/v1/rwlock/config/release?key=me""#, 204, str::is_empty),
     (r#"curl -X POST "localhost:5505/v1/rwlock/config/acquire?mode=write&key=me""#, 200, |body| body == "me"),
     (r#"KEY=$(curl -sX POST "localhost:5505/v1/leader/reaper/acquire?expires=15000")"#, 200, is_key),
-    (r#"KEY=$(curl -sX POST "localhost:5505/v1/once/pay-9f3c/begin?keep=86400000&same=30")"#, 200, is_run),
+    (
+        r#"KEY=$(curl -sX POST -D head "localhost:5505/v1/once/pay-9f3c/begin?keep=86400000&same=30")"#,
+        200,
+        is_run,
+    ),
     (r#"curl -X POST "localhost:5505/v1/once/pay-9f3c/renew?key=$KEY&expires=60000""#, 204, str::is_empty),
     (FINISH, 204, str::is_empty),
     (r#"curl -X POST "localhost:5505/v1/once/pay-9f3c/begin?keep=86400000&same=30""#, 200, |body| {

@@ -236,7 +236,7 @@ async fn bounds_of_the_document_are_the_servers() {
             // A schema cannot say that one of two is needed.
             match tested {
                 "every" | "keep" => {}
-                "from" | "early" => others.push("&every=86400000".into()),
+                "from" | "early" => others.push("&every=31622400000".into()),
                 _ if path.ends_with("/begin") => others.push("&keep=1".into()),
                 _ => {}
             }

@@ -18,6 +18,7 @@ on_each_store!(
     slot_sees_one_run,
     rust_programs_share_records,
     shortest_lease_gets_its_answer,
+    keys_have_nothing_in_common,
 );
 
 const KEEP: &str = "/v1/once/a/begin?keep=3600000";
@@ -93,8 +94,8 @@ async fn run_of_a_dead_client_is_followed_by_the_next_call(store: &Store) {
 
 async fn refused_run_is_not_repeated(store: &Store) {
     let server = store.server(&[]);
+    let (key, _) = run(&server.post(&format!("{KEEP}&after_crash=refuse")).await);
     let begin = format!("{KEEP}&after_crash=refuse&expires=1000");
-    let (key, _) = run(&server.post(&begin).await);
     assert_eq!(end(&server, "fail", &key).await, 204);
     let (dead, _) = run(&server.post(&begin).await);
     for _ in 0..2 {
@@ -117,6 +118,32 @@ async fn other_payload_is_refused(store: &Store) {
     assert_eq!((with("8").await.status, with("7").await.status), (422, 408));
     assert_eq!(end(&server, "finish?result=null", &key).await, 204);
     assert_eq!((with("8").await.status, replayed(&with("7").await)), (422, "null"));
+}
+
+/// A client once made the key of another one out of its own. The tag of an id says whose caller it is.
+async fn keys_have_nothing_in_common(store: &Store) {
+    keys_of_one_server_have_nothing_in_common(&store.server(&[])).await;
+}
+
+#[tokio::test]
+async fn keys_have_nothing_in_common_in_memory() {
+    keys_of_one_server_have_nothing_in_common(&Server::start(&[])).await;
+}
+
+async fn keys_of_one_server_have_nothing_in_common(server: &Server) {
+    let mut keys = Vec::new();
+    for name in ["a", "b", "c"] {
+        keys.push(run(&server.post(&format!("/v1/once/{name}/begin?keep=1000")).await).0);
+    }
+    for part in [8..16, 16..32] {
+        let parts: std::collections::HashSet<_> = keys.iter().map(|key| &key[part.clone()]).collect();
+        assert_eq!(parts.len(), keys.len(), "{keys:?}");
+    }
+    let low = |key: &String| u64::from_str_radix(&key[16..32], 16).unwrap();
+    let steps = [low(&keys[1]).wrapping_sub(low(&keys[0])), low(&keys[2]).wrapping_sub(low(&keys[1]))];
+    assert_ne!(steps[0], steps[1], "{keys:?}");
+    let state: serde_json::Value = serde_json::from_str(&server.get("/v1/once/a").await.body).unwrap();
+    assert_eq!(state["holders"][0].get("note"), None, "{state}");
 }
 
 /// No test lasts until the end of such a slot, but for one minute a year.
@@ -203,6 +230,7 @@ async fn runs_are_counted() {
 async fn wrong_parameters_are_refused_and_begin_nothing() {
     let server = Server::start(&[]);
     let long = format!("finish?key=k&result=%22{}%22", "x".repeat(6143));
+    let deep = format!("finish?key=k&result={}{}", "[".repeat(1000), "]".repeat(1000));
     for (call, status, reason) in [
         ("begin", 400, "every or keep is missing"),
         ("begin?every=1000&keep=1", 400, "every and keep are both given"),
@@ -217,7 +245,12 @@ async fn wrong_parameters_are_refused_and_begin_nothing() {
         ("begin?keep=1&expires=0", 400, "expires is 0"),
         ("begin?keep=-1", 400, "keep is -1"),
         ("finish", 400, "key is missing"),
-        ("finish?key=k&result=%7B", 400, "result is no JSON text"),
+        ("begin?keep=1&expires=0&id=x", 400, "a run always ends"),
+        ("finish?id=x", 400, "give the key that begin returned"),
+        ("finish?key=k&result=%7B", 400, "result is no JSON text that all can read"),
+        ("finish?key=k&result=1e999999", 400, "result is no JSON text that all can read"),
+        ("finish?key=k&result=%22%5Cud800%22", 400, "result is no JSON text that all can read"),
+        (&deep, 400, "result is no JSON text that all can read"),
         (&long, 413, "the result has 6145 bytes, at most 6144 are kept: finish without it"),
         ("finish?key=k", 409, "holds nothing"),
         ("finish?key=0123456789abcdef0123456789abcdef", 409, "holds nothing"),

@@ -80,7 +80,7 @@ struct Unknown {
 struct Begun {
     id: Id,
     fence: u64,
-    /// The beginning of its slot. `None` without slots, which comes before all slots.
+    /// The beginning of its slot. `None` without slots: it counts for all.
     slot: Option<Timestamp>,
     digest: Option<Id>,
 }
@@ -88,7 +88,7 @@ struct Begun {
 impl Begun {
     /// Returns whether it counts for calls of this slot.
     fn covers(&self, slot: Option<Timestamp>) -> bool {
-        slot <= self.slot
+        self.slot.is_none() || slot <= self.slot
     }
 
     fn agrees_with(&self, digest: Option<Id>) -> bool {

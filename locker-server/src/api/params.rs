@@ -6,6 +6,7 @@ use super::{
     actions::Action,
     answer::Answer,
     name::{quoted, unescape},
+    resource::Resource,
 };
 use locker_runtime::{Mode, primitives::counter::MAX_VALUE};
 use run::checked_result;
@@ -170,8 +171,12 @@ impl Params {
         let RawParams { amount, expires, interval, key, maxwait, message, mode, result, size, value, .. } =
             raw;
         let message = if action == Action::FinishRun { checked_result(result)? } else { message };
+        let (held, taken_by) = match action.row().resource {
+            Resource::Once => ("run", "begin"),
+            _ => ("lock", "acquire"),
+        };
         if key.is_none() && action.needs_key() {
-            return Err(bad("key is missing: give the key that acquire returned".into()));
+            return Err(bad(format!("key is missing: give the key that {taken_by} returned")));
         }
         if mode.is_none() && action == Action::AcquireSide {
             return Err(bad("mode is missing: give read or write".into()));
@@ -184,7 +189,9 @@ impl Params {
         };
         least("size", size.map(u64::cast_signed), "")?;
         if expires == Some(0) && action.has_end() {
-            return Err(bad("expires is 0: a lock always ends: give at least 1 (ms), and renew it".into()));
+            return Err(bad(format!(
+                "expires is 0: a {held} always ends: give at least 1 (ms), and renew it"
+            )));
         }
         let number = match action {
             Action::ResetCounter => exact("value", least("value", value, "")?.unwrap_or(0))?,

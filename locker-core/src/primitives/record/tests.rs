@@ -216,6 +216,21 @@ fn shorter_slots_do_not_shorten_how_long_a_success_counts() {
     assert_eq!(record.begin(3, daily), finished("y"));
 }
 
+/// One record, by two programs.
+#[test]
+fn kept_result_counts_for_slots_too() {
+    let mut record = Bench::<State>::new();
+    record.run(1, KEPT);
+    record.finish(1, "x", 2 * HOUR);
+    assert_eq!(record.begin(2, hourly()), finished("x"));
+    record.advance(HOUR);
+    assert_eq!(record.begin(3, hourly()), finished("x"), "also in the next slot");
+    record.advance(HOUR);
+    record.run(4, hourly());
+    record.finish(4, "y", 3 * HOUR);
+    assert_eq!(record.begin(5, KEPT), finished("y"));
+}
+
 /// It must not begin in the next slot.
 #[test]
 fn late_copy_of_a_call_gets_its_own_success() {

@@ -8,7 +8,7 @@ use crate::{
 #[cfg(feature = "idempotent")]
 use locker_core::primitives::record::Ask;
 use locker_core::{
-    error::{Error, Result},
+    error::{Error, ErrorKind, Result},
     id::Id,
     primitives::{Reply, Request, TOMBSTONE, Wait},
 };
@@ -57,11 +57,14 @@ impl<'a> Attempt<'a> {
     #[cfg(feature = "idempotent")]
     pub(super) async fn begin(&self, timeout: Duration) -> Result<Reply> {
         let replied = self.wait(timeout).await;
-        let fence = |reply: &Reply| match reply {
-            Reply::Begun { fence, .. } => Some(*fence),
-            _ => None,
+        let ended = match &replied {
+            Ok(Reply::Begun { fence, .. }) => Ok(Some(*fence)),
+            Ok(Reply::Finished { .. }) => Ok(None),
+            Ok(Reply::Mismatch) => Err(ErrorKind::Conflict),
+            Ok(reply) => Err(reply.clone().into_error().kind()),
+            Err(error) => Err(error.kind()),
         };
-        self.call.end(replied.as_ref().map(fence).map_err(Error::kind));
+        self.call.end(ended);
         replied
     }
 

@@ -54,7 +54,10 @@ pub async fn begin(request: impl Asks, timeout: Duration) -> Result<Answered> {
     let (request, ask, ends) = request.asked()?.into_parts();
     let (locker, key, lease) = request.into_parts();
     let of = locker.keyed(HoldKind::Record, key);
-    let attempt = Attempt::of_record(&of, locker.new_id(), ask, lease);
+    // Clients see it and end their runs by it, so none may follow from another one. The holder is no caller of the
+    // locker, whose tag it must not have.
+    let id = Id::random_in(locker.new_id().inbox());
+    let attempt = Attempt::of_record(&of, id, ask, lease);
     attempt.call.check(of.check_expires(lease))?;
     let named = |error: Error| error.with_key(of.key.as_str());
     match attempt.begin(timeout).await? {

@@ -1,5 +1,5 @@
-//! The parameters in the OpenAPI document. What it allows is accepted. It allows less than the server where a schema
-//! cannot say what is printable, or how many bytes a text has.
+//! The parameters in the OpenAPI document. What it allows is accepted, but where parameters need each other. It allows
+//! less than the server where a schema cannot say what is printable, or how many bytes a text has.
 
 use super::{FORM, string};
 use crate::api::{
@@ -162,9 +162,13 @@ fn schema(name: &str, action: Action) -> RefOr<Schema> {
         ("mode", _) => one_of(["read", "write"]),
         ("after_crash", _) => one_of(["repeat", "refuse"]),
         ("every" | "from" | "early" | "keep", _) => {
-            let (least, most) =
-                if name == "every" { (1000, Some(366 * 24 * 60 * 60 * 1000_i64)) } else { (0, None) };
-            ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(least)).maximum(most).into()
+            const LONGEST: i64 = 366 * 24 * 60 * 60 * 1000;
+            let (least, most) = match name {
+                "every" => (1000, LONGEST),
+                "early" => (0, LONGEST / 2),
+                _ => (0, i64::MAX),
+            };
+            ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(least)).maximum(Some(most)).into()
         }
         ("message", _) => string(),
         (_, None) => not_empty(),

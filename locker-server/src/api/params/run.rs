@@ -3,7 +3,7 @@
 use super::{AfterCrash, Answer, RawParams, bad};
 use crate::ranges::MAX_TIME;
 use locker_runtime::private::bindings::{Slots, slots};
-use serde::de::IgnoredAny;
+use serde_json::Value;
 use std::time::Duration;
 
 /// The largest result, in bytes.
@@ -70,8 +70,10 @@ pub(super) fn checked_result(result: Option<Box<str>>) -> Result<Option<Box<str>
     if text.len() > MAX_RESULT {
         return Err(Answer::result_too_large(text.len(), MAX_RESULT));
     }
-    match serde_json::from_str::<IgnoredAny>(&text) {
+    match serde_json::from_str::<Value>(&text) {
         Ok(_) => Ok(Some(text)),
-        Err(error) => Err(bad(format!("result is no JSON text: see column {}", error.column()))),
+        Err(error) => {
+            Err(bad(format!("result is no JSON text that all can read: see column {}", error.column())))
+        }
     }
 }

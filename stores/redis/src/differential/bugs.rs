@@ -209,7 +209,7 @@ const OTHER_BUGS: [(Draw, Bug); 55] = [
 ];
 
 /// Plausible bugs of the record.
-const BUGS_OF_RECORDS: [(Draw, Bug); 30] = [
+const BUGS_OF_RECORDS: [(Draw, Bug); 31] = [
     (
         requests::record,
         (
@@ -222,11 +222,12 @@ const BUGS_OF_RECORDS: [(Draw, Bug); 30] = [
         requests::record,
         (
             "earlier slot runs again",
-            "if last and slot <= last.slot then",
-            "if last and slot == last.slot then",
+            "if last and covers(last, slot) then",
+            "if last and (last.slot < 0 or slot == last.slot) then",
         ),
     ),
     (requests::record, ("nothing is early", "tonumber(ARGV[8])", "0")),
+    (requests::record, ("result does not count for slots", "what.slot < 0 or of <=", "of <=")),
     (
         requests::record,
         ("waiter misses its result", "success.id == id or told == text(success.fence)", "success.id == id"),
@@ -236,7 +237,7 @@ const BUGS_OF_RECORDS: [(Draw, Bug); 30] = [
         requests::record,
         (
             "waiter gets the result of an earlier slot",
-            "if success.id == id or slot <= success.slot then",
+            "if success.id == id or covers(success, slot) then",
             "if true then",
         ),
     ),
@@ -244,8 +245,8 @@ const BUGS_OF_RECORDS: [(Draw, Bug); 30] = [
         requests::record,
         (
             "late copy of a call begins in the next slot",
-            "if success.id == id or slot <= success.slot then",
-            "if slot <= success.slot then",
+            "if success.id == id or covers(success, slot) then",
+            "if covers(success, slot) then",
         ),
     ),
     (requests::record, ("shorter slots end what counts", "math.max(after(keeps), before)", "after(keeps)")),
@@ -274,7 +275,7 @@ const BUGS_OF_RECORDS: [(Draw, Bug); 30] = [
         requests::record,
         (
             "unknown outcome is one of all slots",
-            "elseif unknown and slot <= unknown.slot then",
+            "elseif unknown and covers(unknown, slot) then",
             "elseif unknown then",
         ),
     ),

@@ -248,6 +248,11 @@ local function agrees(what)
   return what.digest == '-' or digest == '-' or what.digest == digest
 end
 
+-- One without a slot counts for all.
+local function covers(what, of)
+  return what.slot < 0 or of <= what.slot
+end
+
 local function value_of(success)
   return redis.call('HGET', results, text(success.fence)) or ''
 end
@@ -258,7 +263,7 @@ local function answer()
   for at = #all, 1, -1 do
     local success = all[at]
     if success.id == id or told == text(success.fence) then
-      if success.id == id or slot <= success.slot then
+      if success.id == id or covers(success, slot) then
         if not told then wait_no_longer() end
         return {'finished', value_of(success)}
       end
@@ -276,9 +281,9 @@ local function settled()
     return {'cancelled'}
   end
   local last = kept()
-  if last and slot <= last.slot then
+  if last and covers(last, slot) then
     return agrees(last) and {'finished', value_of(last)} or {'mismatch'}
-  elseif unknown and slot <= unknown.slot then
+  elseif unknown and covers(unknown, slot) then
     return {agrees(unknown) and 'lost' or 'mismatch'}
   elseif run and not agrees(run) then
     return {'mismatch'}
@@ -418,7 +423,7 @@ local function finish_run()
     run = nil
     put('run', nil)
   end
-  if unknown and unknown.slot <= what.slot then
+  if unknown and covers(what, unknown.slot) then
     unknown = nil
     put('unknown', nil)
   end
