@@ -22,9 +22,7 @@ use std::{
 /// Exits with 0 if the report is there, and with 1 if this host cannot say so.
 #[derive(Parser)]
 struct Options {
-    /// The store that all hosts share: redis://HOST:PORT, and with the Cargo feature in parentheses file:///DIR
-    /// (files), postgres://HOST:PORT/DATABASE (postgres), etcd://HOST:PORT,.. (etcd)
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", help = STORE)]
     store: String,
     /// The name of this host in the report.
     #[arg(long, value_name = "NAME")]
@@ -35,6 +33,9 @@ struct Options {
     /// The folder of the reports, which all hosts share.
     reports: PathBuf,
 }
+
+const STORE: &str = "The store that all hosts share: redis://HOST:PORT, and with the Cargo feature in parentheses \
+                     file:///DIR (files), postgres://HOST:PORT/DATABASE (postgres), etcd://HOST:PORT,.. (etcd)";
 
 enum ReportError {
     Disk(std::io::Error),

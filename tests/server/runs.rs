@@ -158,15 +158,14 @@ async fn slot_sees_one_run(store: &Store) {
     assert_eq!(end(&server, "finish", &key).await, 204);
     assert_eq!(server.post(&begin).await.status, 204);
     let locker = store.locker().await;
-    let per =
-        locker.once("a").per(Duration::from_secs(366 * 24 * 60 * 60)).from(Duration::from_secs(60 * 60));
+    let per = locker.once("a").per(Duration::from_hours(366 * 24)).from(Duration::from_hours(1));
     assert_eq!(per.run(async |_: &Guard| Ok::<_, locker::Error>(())).await.unwrap(), None);
 }
 
 async fn rust_programs_share_records(store: &Store) {
     let (server, locker) = (store.server(&[]), store.locker().await);
     let here = async |locker: &Locker, name: &str, result: &str| {
-        let once = locker.once(name).keep(Duration::from_secs(3600)).max_size(16).same(&[&"x"]);
+        let once = locker.once(name).keep(Duration::from_hours(1)).max_size(16).same(&[&"x"]);
         once.run(async |_: &Guard| Ok::<_, locker::Error>(result.to_owned())).await
     };
     assert_eq!(here(&locker, "a", "of rust").await.unwrap(), "of rust");

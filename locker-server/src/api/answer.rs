@@ -219,9 +219,8 @@ impl From<&Error> for Answer {
             ErrorKind::TimedOut | ErrorKind::RetriesExhausted | ErrorKind::Deadlock | ErrorKind::Limited => {
                 Self::timed_out(retry_after)
             }
-            ErrorKind::Lost => Self::conflict(error.message().to_owned()),
             ErrorKind::NotHeld => Self::not_held(),
-            ErrorKind::Conflict => Self::conflict(error.message().to_owned()),
+            ErrorKind::Conflict | ErrorKind::Lost => Self::conflict(error.message().to_owned()),
             ErrorKind::Misused => Self::bad_request(error.to_string()),
             _ => Self::store_unavailable(),
         }

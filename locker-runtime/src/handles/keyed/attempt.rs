@@ -8,7 +8,7 @@ use crate::{
 #[cfg(feature = "idempotent")]
 use locker_core::primitives::record::Ask;
 use locker_core::{
-    error::{Error, ErrorKind, Result},
+    error::{Error, Result},
     id::Id,
     primitives::{Reply, Request, TOMBSTONE, Wait},
 };
@@ -60,7 +60,7 @@ impl<'a> Attempt<'a> {
         let ended = match &replied {
             Ok(Reply::Begun { fence, .. }) => Ok(Some(*fence)),
             Ok(Reply::Finished { .. }) => Ok(None),
-            Ok(Reply::Mismatch) => Err(ErrorKind::Conflict),
+            Ok(Reply::Mismatch) => Err(locker_core::error::ErrorKind::Conflict),
             Ok(reply) => Err(reply.clone().into_error().kind()),
             Err(error) => Err(error.kind()),
         };
