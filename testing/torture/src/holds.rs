@@ -101,6 +101,21 @@ impl<'a> Holds<'a> {
         self.say(|call| (call.outcome, call.ended) = (outcome, Some(ended)))
     }
 
+    /// Releases a hold that lasts for `least` from the time at which it was asked for, and reports it when that is over.
+    pub(crate) fn release_late(&mut self, held: Held, least: Duration) -> Option<()> {
+        let outcome = end(held);
+        let asked = self.calls.iter().map(|call| call.asked).min()?;
+        let kept = asked + u64::try_from(least.as_nanos()).ok()?;
+        std::thread::sleep(Duration::from_nanos(kept.saturating_sub(now())));
+        let left = now();
+        self.say(|call| {
+            if outcome == Outcome::Released && call.seen.is_some_and(|seen| seen < kept) {
+                call.seen = Some(kept);
+            }
+            (call.outcome, call.left, call.ended) = (outcome, Some(left), Some(left));
+        })
+    }
+
     /// Changes and reports what is known.
     pub(crate) fn say(&mut self, change: impl FnMut(&mut Operation)) -> Option<()> {
         self.calls.iter_mut().for_each(change);

@@ -100,13 +100,17 @@ impl Work {
         rng: &mut Rng,
     ) -> Option<()> {
         let (share, patience) = (kind.share(rng), patience(rng));
+        let (early, least) = margins(kind, rng);
         let names = if kind == Kind::LockAll { self.names_of(kind) } else { vec![name] };
         let mut holds = Holds::begin(record, kind, &names, share, patience);
         holds.say(|_| ())?;
         holds.ask();
-        let held = match kind {
-            Kind::LockAll => self.all(locker, rng).timeout(patience).acquire_blocking().map(Held::All),
-            _ => kind.ask(locker, &names[0], share).timeout(patience).acquire_blocking().map(Held::One),
+        let held = if kind == Kind::LockAll {
+            self.all(locker, rng).timeout(patience).acquire_blocking().map(Held::All)
+        } else {
+            let ask = kind.ask(locker, &names[0], share).timeout(patience).min_hold(least);
+            let ask = if early.is_zero() { ask } else { ask.stop_before(early) };
+            ask.acquire_blocking().map(Held::One)
         };
         let held = match held {
             Ok(held) => held,
@@ -115,7 +119,7 @@ impl Work {
         holds.enter(&held.fences());
         let protects = share == kind.whole();
         holds.change(&held, resource, protects, Duration::from_millis(rng.u64(..12)))?;
-        holds.release(held)
+        if least.is_zero() { holds.release(held) } else { holds.release_late(held, least) }
     }
 
     /// Returns the names of the kind, in the order of their keys.
@@ -144,6 +148,15 @@ impl Work {
         }
         None
     }
+}
+
+/// Returns how much before its lease of 1 s a hold is lost, and how long it lasts at least: shorter than its lease, so
+/// that it does whatever happens.
+fn margins(kind: Kind, rng: &mut Rng) -> (Duration, Duration) {
+    let mut some = |most: u64| Duration::from_millis(if rng.u8(..4) == 0 { rng.u64(1..most) } else { 0 });
+    let (early, least) = (some(500), some(300));
+    // Several together have those of the locker.
+    if kind == Kind::LockAll { (Duration::ZERO, Duration::ZERO) } else { (early, least) }
 }
 
 /// Returns how long a caller waits. Some give up while they wait.
