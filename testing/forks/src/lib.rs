@@ -65,6 +65,16 @@ impl Locker {
         Waiting(Some(future))
     }
 
+    /// Elects a client for minutes, and observes the election.
+    fn observe(&self, py: Python<'_>, name: &str) -> PyResult<Observer> {
+        let term = self.0.keyed_lock_at(self.0.admin().key("leader", name));
+        let observed = py.detach(|| {
+            run(term.acquire("me", MINUTES, MINUTES))?;
+            run(self.0.elect(name).observe())
+        });
+        observed.map(Observer).map_err(|error| raise(&error))
+    }
+
     /// Makes a call of every other kind on names of `own`, and returns the kinds of the errors.
     fn other_calls(&self, py: Python<'_>, own: &str) -> Vec<String> {
         py.detach(|| self.try_other_calls(own))
@@ -146,6 +156,21 @@ impl Guard {
     }
 }
 
+#[pyclass(frozen)]
+struct Observer(locker::Observer);
+
+#[pymethods]
+impl Observer {
+    /// Returns the fence of the leader, if there is one.
+    fn fence(&self) -> Option<u64> {
+        self.0.leader().map(|leader| leader.fence)
+    }
+
+    fn has_changed(&self) -> bool {
+        poll_once(self.0.changed()).is_ready()
+    }
+}
+
 type Acquiring = Pin<Box<dyn Future<Output = locker::Result<locker::Guard>> + Send>>;
 
 #[pyclass(unsendable)]
@@ -193,6 +218,7 @@ fn locker_forks(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Locker>()?;
     module.add_class::<Guard>()?;
     module.add_class::<Waiting>()?;
+    module.add_class::<Observer>()?;
     module.add_function(wrap_pyfunction!(forked, module)?)?;
     module.add_function(wrap_pyfunction!(set_global, module)?)?;
     module.add_function(wrap_pyfunction!(withdraw, module)?)

@@ -389,6 +389,21 @@ def bare_fork():
     guard.release()
 
 
+def observer():
+    parents = connect()
+    observed = parents.observe("reaper")
+    fence = observed.fence()
+    assert fence is not None
+
+    def child():
+        assert observed.fence() is None
+        assert not observed.has_changed()
+        works(connect())
+
+    in_children(child)
+    assert observed.fence() == fence
+
+
 # Not `dump_traceback_later`: its thread is missing at the normal exit of a child.
 faulthandler.register(signal.SIGALRM, chain=True)
 signal.alarm(LIMIT)

@@ -102,6 +102,12 @@ fn daemon_works() {
     run_in_memory_and_on_redis("daemon");
 }
 
+/// Its task runs in the parent alone, and knows nothing in the child.
+#[test]
+fn child_has_no_observer() {
+    run_in_memory_and_on_redis("observer");
+}
+
 /// The attributes use the global locker. A child must not fall back to a store that its parent has not set.
 #[test]
 fn forked_child_sets_the_global_locker_again() {
