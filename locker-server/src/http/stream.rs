@@ -240,6 +240,9 @@ mod tests {
         let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let unread = Arc::new(UnreadCap::new(0));
         let accepted = listener.accept().await.unwrap().0;
+        // Sizes that are set do not grow. Others would make room while the paused clock moves on.
+        socket2::SockRef::from(&client).set_recv_buffer_size(1 << 16).unwrap();
+        socket2::SockRef::from(&accepted).set_send_buffer_size(1 << 16).unwrap();
         let mut stream = Stream::new(accepted, TIMEOUT, unread.clone()).unwrap();
         let started = Instant::now();
         let closed = tokio::spawn(async move {

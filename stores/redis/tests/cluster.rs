@@ -24,10 +24,15 @@ pub(crate) fn shared() -> Option<Arc<ClusterSetup>> {
 
 /// Connects a locker with connections of its own, as another process has.
 pub(crate) async fn connect_apart(setup: &ClusterSetup, rank: usize) -> Locker {
+    connect(&url_apart(setup, rank)).await
+}
+
+/// Returns a URL with the servers in another order.
+pub(crate) fn url_apart(setup: &ClusterSetup, rank: usize) -> String {
     let mut ports: Vec<_> = setup.servers().iter().map(RedisServer::port).collect();
     let ranks = ports.len();
     ports.rotate_left(rank % ranks);
-    connect(&setup.url_through(&ports)).await
+    setup.url_through(&ports)
 }
 
 /// A name of a lock at this master that no other test uses.

@@ -1,6 +1,6 @@
 //! Helpers: lockers on a server, waiters, and the state of the server.
 
-use locker::{Grant, Guard, Locker, LockerBuilder};
+use locker::{ErrorKind, Grant, Guard, Locker, LockerBuilder};
 use locker_harness::RedisServer;
 use std::{
     collections::HashMap,
@@ -24,13 +24,27 @@ pub(crate) fn builder(url: &str) -> LockerBuilder {
 }
 
 pub(crate) async fn connect(url: &str) -> Locker {
-    builder(url).build().await.expect("a connection to the test's server")
+    connected(&builder(url)).await
+}
+
+/// A busy machine may need longer than one attempt has.
+async fn connected(builder: &LockerBuilder) -> Locker {
+    let mut locker = None;
+    until("a connection to the test's server", async || {
+        match builder.clone().build().await {
+            Err(error) if error.kind() == ErrorKind::Unavailable => {}
+            built => locker = Some(built.expect("a connection to the test's server")),
+        }
+        locker.is_some()
+    })
+    .await;
+    locker.expect("it is connected")
 }
 
 /// Connects a locker for tests in which the server replies, however late it does so on a busy machine: no command is
 /// sent twice.
 pub(crate) async fn connect_patiently(url: &str) -> Locker {
-    builder(url).command_timeout(GENEROUS).build().await.expect("a connection to the test's server")
+    connected(&builder(url).command_timeout(GENEROUS)).await
 }
 
 pub(crate) async fn hold(locker: &Locker, name: &str) -> Guard {
