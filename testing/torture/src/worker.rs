@@ -153,8 +153,9 @@ impl Work {
 /// Returns how much before its lease of 1 s a hold is lost, and how long it lasts at least: shorter than its lease, so
 /// that it does whatever happens.
 fn margins(kind: Kind, rng: &mut Rng) -> (Duration, Duration) {
-    let mut some = |most: u64| Duration::from_millis(if rng.u8(..4) == 0 { rng.u64(1..most) } else { 0 });
-    let (early, least) = (some(500), some(300));
+    let mut one_of =
+        |many: u8, most: u64| Duration::from_millis(if rng.u8(..many) == 0 { rng.u64(1..most) } else { 0 });
+    let (early, least) = (one_of(4, 500), one_of(20, 300));
     // Several together have those of the locker.
     if kind == Kind::LockAll { (Duration::ZERO, Duration::ZERO) } else { (early, least) }
 }
