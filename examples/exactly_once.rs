@@ -63,6 +63,11 @@ async fn pay(shop: &Shop, request: &str, amount: i64) -> Result<Receipt> {
         let charge = "UPDATE exactly_once_account SET balance = balance - $1";
         transaction.execute(charge, &[&amount]).await?;
     } else {
+        let row = "SELECT amount FROM exactly_once_payments WHERE request = $1";
+        let charged: i64 = transaction.query_one(row, &[&request]).await?.get(0);
+        if charged != amount {
+            return Err(format!("{request} has charged {charged}, not {amount}").into());
+        }
         println!("   the row is there: nothing is charged");
     }
     transaction.commit().await?;

@@ -1,12 +1,12 @@
 //! Payments that a client may send again: `POST /payments` with the header `Idempotency-Key`.
 //!
-//! `cargo run --example payment -- --listen 127.0.0.1:8080 --ledger payments.txt`, then twice
+//! `cargo run --example payment -- --store redis://127.0.0.1 --ledger payments.txt`, then twice
 //! `curl -i -d '{"card":4001,"amount":30}' -H 'content-type: application/json' -H 'idempotency-key: 9f3c'
 //! http://127.0.0.1:8080/payments`: the card is charged once, and both get the same receipt.
 //!
 //! A charge is not undone if this program dies before it has the receipt. Then nothing is charged again for this key
-//! until somebody has looked (`after_crash = "refuse"`). `examples/exactly_once.rs` has a table that refuses a second
-//! charge.
+//! for as long as a receipt is kept (`after_crash = "refuse"`), and somebody has to look. `examples/exactly_once.rs` has a
+//! table that refuses a second charge.
 
 use axum::{
     Json, Router,
@@ -32,8 +32,8 @@ struct Options {
     /// The address to listen on.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
     listen: String,
-    /// The store of the results: memory://, redis://HOST:PORT, ...
-    #[arg(long, value_name = "URL", default_value = "memory://")]
+    /// The store of the results, which all processes share: redis://HOST:PORT, ... In memory:// a restart forgets them.
+    #[arg(long, value_name = "URL")]
     store: String,
     /// The file to which each charge is added as a line.
     #[arg(long, value_name = "FILE")]
@@ -123,13 +123,13 @@ async fn handle(State(app): State<App>, headers: HeaderMap, Json(payment): Json<
     }
 }
 
-/// Charges the card once for each key. A repetition waits for 2 s if the first request is under way.
+/// Charges the card once for each key, which is the client's and the card's. A repetition waits for 2 s if the first request is under way.
 ///
 /// It returns an error only if nothing was charged.
 #[idempotent(
     keep = "24h",
-    args(key),
-    same(payment.card, payment.amount),
+    args(payment.card, key),
+    same(payment.amount),
     after_crash = "refuse",
     name = "web.pay",
     lease = "3s",
@@ -138,6 +138,7 @@ async fn handle(State(app): State<App>, headers: HeaderMap, Json(payment): Json<
 )]
 async fn pay(app: &App, key: &str, payment: &Payment) -> Result<Receipt, PayError> {
     let number = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |now| now.as_micros());
+    // If the bank may have charged in spite of its error, such as a time-out, that has to be a result.
     app.charge(payment)?;
     tokio::time::sleep(Duration::from_millis(payment.takes_ms)).await;
     Ok(Receipt { number, card: payment.card, amount: payment.amount })

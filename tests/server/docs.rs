@@ -49,7 +49,7 @@ const API: [Row; 44] = [
     (r#"curl -X POST "localhost:5505/v1/rwlock/config/acquire?mode=write&key=me""#, 200, |body| body == "me"),
     (r#"KEY=$(curl -sX POST "localhost:5505/v1/leader/reaper/acquire?expires=15000")"#, 200, is_key),
     (
-        r#"KEY=$(curl -sX POST -D head "localhost:5505/v1/once/pay-9f3c/begin?keep=86400000&same=30")"#,
+        r#"KEY=$(curl -sX POST -D head "localhost:5505/v1/once/pay-9f3c/begin?keep=86400000&same=30&after_crash=refuse")"#,
         200,
         is_run,
     ),

@@ -111,6 +111,11 @@ fn refused_slot_starts_no_command(store: &Store) {
         let log = String::from_utf8(next.stderr).unwrap();
         assert!(log.contains("nobody knows whether the run before has succeeded"), "{log}");
     }
+    // Nor after a signal that the command alone got, or that asked it to end.
+    let kill = [&["run", "c", "--once-per", SLOT, "--lease", "1s"], &refuse[..]].concat();
+    let killed = |script| output(store.program(&[&kill[..], &["--", "sh", "-c", script]].concat()));
+    assert_eq!(said(&killed("echo runs; kill -9 $$")), (Some(137), "runs\n"));
+    assert_eq!(said(&killed("echo runs")), (Some(75), ""));
     // A failure that was reported refuses nothing.
     let run = |script| {
         let line = [&["run", "b", "--once-per", SLOT], &refuse[..], &["--", "sh", "-c", script]].concat();
@@ -184,6 +189,17 @@ fn command_that_a_signal_has_ended_runs_again() {
     signal(&first, Signal::TERM);
     assert_eq!(ended(&mut first).code(), Some(0));
     assert_eq!(said(&output(once(&store, &[], "echo runs"))), (Some(0), "runs\n"));
+}
+
+#[test]
+fn command_that_was_asked_to_end_is_refused() {
+    let store = Store::files().unwrap();
+    let refuse = ["--after-crash", "refuse", "--lease", "1s"];
+    let script = "trap 'exit 0' TERM; echo runs; while :; do sleep 0.02; done";
+    let (mut first, _said) = saying(without_terminal(&once(&store, &refuse, script)), "runs");
+    signal(&first, Signal::TERM);
+    assert_eq!(ended(&mut first).code(), Some(0));
+    assert_eq!(said(&output(once(&store, &refuse, "echo runs"))), (Some(75), ""));
 }
 
 /// Such as at the top of a crontab, for other lines.

@@ -82,14 +82,25 @@ async fn hold(locker: &Locker, options: &Run, signals: &mut Signals, report: &mu
             (code.into(), None)
         }
     };
-    // How a run ended that is lost, nobody knows.
-    let held = held.filter(|held| !(report.is_lost() && matches!(held, Held::Run(_))));
+    let held = held.filter(|held| !(matches!(held, Held::Run(_)) && is_unknown(options, ended, report)));
     let left = left_at_end(options, held.as_ref(), ended);
     if release_at_end(locker, held.map(|held| held.end(ended.is_success())), &left, signals).await {
         report.ended(Outcome::Lost);
         return NOT_HELD;
     }
     ended.code
+}
+
+/// Whether nobody knows how a run ended, which is then left to its lease: it is lost, or a signal has ended it and it
+/// must not be repeated.
+fn is_unknown(options: &Run, ended: Ended, report: &Report) -> bool {
+    let refuses = options.once.after_crash == Some(AfterCrash::Refuse);
+    if refuses && ended.is_by_signal() && !report.is_lost() {
+        let name = &options.name;
+        tracing::warn!("{name}: a signal has ended the command: further calls in this slot are refused");
+        return true;
+    }
+    report.is_lost()
 }
 
 /// How a command has ended.
@@ -104,6 +115,11 @@ impl Ended {
     /// Returns whether it has done its work: one that was asked to end may have left some.
     fn is_success(self) -> bool {
         self.code == SUCCESS && !self.was_asked
+    }
+
+    /// Returns whether a signal has ended it, or a part of it, as shells report it.
+    fn is_by_signal(self) -> bool {
+        self.was_asked || (129..=192).contains(&self.code)
     }
 }
 

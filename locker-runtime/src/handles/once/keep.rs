@@ -47,7 +47,7 @@ impl Once {
 /// use std::time::Duration;
 /// let locker = Locker::memory();
 /// let day = Duration::from_secs(24 * 60 * 60);
-/// let pay = |amount: u64| locker.once("payment 9f3c").keep(day).same(&[&amount]);
+/// let pay = |amount: u64| locker.once("payment 9f3c").keep(day).same(&[&amount]).refuse_after_crash();
 /// let receipt = pay(100).run(async |_: &Guard| Ok::<_, locker::Error>("paid 100".to_owned())).await?;
 /// let again = pay(100).run(async |_: &Guard| Ok::<_, locker::Error>("paid twice".to_owned())).await?;
 /// assert_eq!((receipt, again), ("paid 100".into(), "paid 100".into()));
