@@ -5,8 +5,8 @@
 //! http://127.0.0.1:8080/payments`: the card is charged once, and both get the same receipt.
 //!
 //! A charge is not undone if this program dies before it has the receipt. Then nothing is charged again for this key
-//! for as long as a receipt is kept (`after_crash = "refuse"`), and somebody has to look. `examples/exactly_once.rs` has a
-//! table that refuses a second charge.
+//! for as long as a receipt is kept (`after_crash = "refuse"`), and an operator has to look. `examples/exactly_once.rs`
+//! has a table that refuses a second charge.
 
 use axum::{
     Json, Router,
@@ -123,7 +123,7 @@ async fn handle(State(app): State<App>, headers: HeaderMap, Json(payment): Json<
     }
 }
 
-/// Charges the card once for each key, which is the client's and the card's. A repetition waits for 2 s if the first request is under way.
+/// Charges the card once for each key of a client. A repetition waits for 2 s if the first request is under way.
 ///
 /// It returns an error only if nothing was charged.
 #[idempotent(

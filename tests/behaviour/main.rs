@@ -1,7 +1,7 @@
 //! The laws that every store keeps. Each is written once and runs on every store. On memory, time passes on command.
 
-/// Tests of one module's laws on every store. The laws get the `store`, or three `lockers`, of which two are as in other
-/// processes. Half of the stores wait for `scripts/ci.sh --weekly`, as below.
+/// Tests of one module's laws on every store. The laws get the `store`, or three `lockers`, of which two are as in
+/// other processes. Half of the stores wait for `scripts/ci.sh --weekly`, as below.
 macro_rules! laws_of {
     ($module:ident, $given:ident: $($law:ident),+ $(,)?) => {
         laws_of!(@stores [] $module $given [$($law),+] memory redis postgres etcd files served_clock);

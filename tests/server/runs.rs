@@ -120,7 +120,8 @@ async fn other_payload_is_refused(store: &Store) {
     assert_eq!((with("8").await.status, replayed(&with("7").await)), (422, "null"));
 }
 
-/// A client once made the key of another one out of its own. The tag of an id says whose caller it is.
+/// A client has made the key of another client out of its own. An id with the tag of the server's locker would name the
+/// server as the holder.
 async fn keys_have_nothing_in_common(store: &Store) {
     keys_of_one_server_have_nothing_in_common(&store.server(&[])).await;
 }

@@ -161,7 +161,7 @@ impl Guard {
         Ok(release(vec![guard], bounded))
     }
 
-    /// Ends a run whose outcome nobody knows: as `release`, or by its lease if crashes are refused.
+    /// Ends a run of unknown outcome: as `release`, or by its lease if crashes are refused.
     fn abandon(&self, py: Python<'_>) -> PyResult<Call> {
         let (guard, ends) = self.take_run(py)?;
         if !ends.refuses() {

@@ -27,6 +27,8 @@ use std::time::Duration;
 /// | kept | another digest: `Mismatch`; its slot or an earlier one: `Finished`; else as idle | its id: `Recorded` | |
 /// | unknown | its slot or an earlier one: `Lost`, or `Mismatch`; else as idle | its id: kept | |
 ///
+/// A success or an unknown outcome of a run without slots counts for all slots.
+///
 /// (*) Unknown if the lease is over and `AfterCrash::Refuse` was asked for. Waiters are woken.
 ///
 /// A success is kept, and an unknown outcome is known, while a later slot runs. A call belongs to the slot in which it

@@ -101,7 +101,7 @@ impl<'a> Holds<'a> {
         self.say(|call| (call.outcome, call.ended) = (outcome, Some(ended)))
     }
 
-    /// Releases a hold that lasts for `least` from the time at which it was asked for, and reports it when that is over.
+    /// Releases a hold that lasts for `least` from the time of its request, and reports it when that is over.
     pub(crate) fn release_late(&mut self, held: Held, least: Duration) -> Option<()> {
         let outcome = end(held);
         let asked = self.calls.iter().map(|call| call.asked).min()?;

@@ -1,4 +1,4 @@
-//! Runs of records whose callers are clients of a server: nothing renews them, and a text stands for each.
+//! Runs of records for the clients of a server. A client names its run by a key, and renews it.
 
 use super::{KeyedHold, attempt::Attempt, request_with_retry};
 use crate::{
@@ -41,8 +41,8 @@ pub enum Answered {
     Mismatch,
 }
 
-/// Asks a record for a run, whose lease is that of the request. `timeout` is how long the call waits,
-/// [`Duration::MAX`] for any time.
+/// Asks a record for a run. The lease is that of the request. The call waits for up to `timeout`, and for any time with
+/// [`Duration::MAX`].
 ///
 /// # Errors
 /// Those of `OncePer::run` and `OnceKeep::run` without those of the body, and `Conflict` if the result of another run
@@ -54,8 +54,8 @@ pub async fn begin(request: impl Asks, timeout: Duration) -> Result<Answered> {
     let (request, ask, ends) = request.asked()?.into_parts();
     let (locker, key, lease) = request.into_parts();
     let of = locker.keyed(HoldKind::Record, key);
-    // Clients see it and end their runs by it, so none may follow from another one. The holder is no caller of the
-    // locker, whose tag it must not have.
+    // A client sees the id and ends its run by it, so no id may follow from another one. The client is the holder: an id
+    // with the tag of the locker would name the server.
     let id = Id::random_in(locker.new_id().inbox());
     let attempt = Attempt::of_record(&of, id, ask, lease);
     attempt.call.check(of.check_expires(lease))?;
@@ -84,7 +84,7 @@ fn time_of(slot: Timestamp) -> SystemTime {
 pub struct KeyedRun {
     of: KeyedHold,
     id: Id,
-    /// How long its success counts. It is in the key, so that whoever ends the run needs not say it again.
+    /// How long its success counts. It is part of the key, so that the client does not say it again.
     keep: Duration,
 }
 

@@ -19,7 +19,7 @@ pub(crate) struct Run {
     pub(crate) refuses: bool,
 }
 
-/// For whom a success counts.
+/// Which other calls a success counts for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Counts {
     /// For the other calls of its slot.
