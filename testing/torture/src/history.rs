@@ -3,10 +3,10 @@
 use crate::clock::now;
 use locker_checker::{
     Unreadable, Verdict,
-    format::{Call, End, Fault, Kind, Line, Outcome, Text},
+    format::{Call, End, Fault, Kind, Line, Operation, Outcome, Text},
 };
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs::File,
     io::{BufRead, BufReader, BufWriter, Seek, SeekFrom, Write},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -63,16 +63,29 @@ impl History {
 
     /// Returns the names that leave a state in the store, and of each watchdog whether it was kicked.
     pub(crate) fn named(&self) -> BTreeMap<(Kind, String), bool> {
-        let lines = self.writing().reader().lines();
         let mut named: BTreeMap<(Kind, String), bool> = BTreeMap::new();
-        for line in lines.map_while(Result::ok) {
-            let Some(Line::Operation(call)) = Line::of(&line) else { continue };
+        for call in self.operations() {
             if matches!(call.kind, Kind::Counter | Kind::Event | Kind::Latch | Kind::Watchdog) {
                 let was_kicked = named.entry((call.kind, call.name)).or_default();
                 *was_kicked |= call.call == Call::Kick && call.outcome == Outcome::Done;
             }
         }
         named
+    }
+
+    /// Returns the kinds of which a hold was released.
+    pub(crate) fn released(&self) -> BTreeSet<Kind> {
+        let released = self.operations().into_iter().filter(|call| call.outcome == Outcome::Released);
+        released.map(|call| call.kind).collect()
+    }
+
+    fn operations(&self) -> Vec<Operation> {
+        let lines = self.writing().reader().lines().map_while(Result::ok);
+        let operation = |line: String| match Line::of(&line) {
+            Some(Line::Operation(operation)) => Some(*operation),
+            _ => None,
+        };
+        lines.filter_map(operation).collect()
     }
 
     /// Judges all that was written.
@@ -102,7 +115,6 @@ impl Writing {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use locker_checker::format::Operation;
 
     fn history() -> History {
         let history = History::new(tempfile::tempfile().unwrap());

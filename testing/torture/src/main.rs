@@ -106,6 +106,8 @@ struct Plan {
 const NOTICED: Duration = Duration::from_millis(200);
 /// No call waits for longer than 4 s, and no fault lasts for longer than 2.5 s: none takes more than 12 s.
 const RETURNS_WITHIN: Duration = Duration::from_secs(8);
+/// Workers have opened a store by then, beside other load.
+const OPENS_WITHIN: Duration = Duration::from_secs(60);
 /// The most that the clocks of the server and of the callers may differ by.
 const CLOCKS_DIFFER: Duration = Duration::from_millis(10);
 /// A wait is no part of a circle before others are told of it.
@@ -146,6 +148,7 @@ fn torture(plan: &Plan) -> ExitCode {
     let history = History::new(file);
     history.write(&Line::Header(plan.header(&*target, seed)));
     let mut chaos = Chaos::new(plan, seed, target, &resource, history.clone());
+    plan.wait_for_holds(&history);
     std::thread::sleep(Duration::from_secs(plan.calm));
     let started = Instant::now();
     while started.elapsed() < Duration::from_secs(plan.seconds) {
@@ -188,6 +191,17 @@ fn report(history: &History) -> Verdict {
 }
 
 impl Plan {
+    /// Waits until a hold of each kind has come and gone: the workers have opened the store. Without one, the run shows
+    /// that nothing was granted.
+    fn wait_for_holds(&self, history: &History) {
+        let wanted: BTreeSet<_> =
+            self.kinds.iter().filter(|kind| kind.whole() > 0).map(|kind| kind.in_history()).collect();
+        let started = Instant::now();
+        while !history.released().is_superset(&wanted) && started.elapsed() < OPENS_WITHIN {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     /// Returns what each worker does.
     fn work(&self, url: String, resource: String) -> Work {
         let Self { kinds, names, callers, .. } = self.clone();
