@@ -40,7 +40,7 @@ async fn open_here(url: &str, opening: &Opening) -> Result<Arc<dyn Store>> {
         scheme if REDIS.contains(&scheme) => Ok(locker_redis::Redis::open(url, opening).await?),
         #[cfg(feature = "postgres")]
         "postgres" | "postgresql" => {
-            locker_cas::shared(url, opening, locker_postgres::Postgres::open(url, opening)).await
+            locker_cas::shared(url, opening, locker_postgres::open(url, opening)).await
         }
         #[cfg(feature = "etcd")]
         "etcd" | "etcds" => locker_cas::shared(url, opening, locker_etcd::Etcd::open(url, opening)).await,

@@ -31,6 +31,9 @@ pub mod contract;
 
 mod store;
 
+#[doc(hidden)]
+pub mod served;
+
 mod queues;
 
 mod round;

@@ -130,6 +130,12 @@ impl<T: Call> Receiver<T> {
     }
 }
 
+impl<T: Call> Clone for Sender<T> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
 impl<T> Clone for Receiver<T> {
     fn clone(&self) -> Self {
         Self(Arc::clone(&self.0))

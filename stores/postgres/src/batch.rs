@@ -1,25 +1,17 @@
 //! The statements for writes and comparisons that were waiting for one connection.
 
 use super::{
-    errors::{self, Fault},
+    errors,
     session::{Parameter, Session},
     shared::{Shared, as_parameters, gone},
 };
-use locker_cas::{Holder, Inbox, Message, Outcome, Version, Write};
-use locker_core::{background, clock::Timestamp, error::Result, sync::lock};
+use locker_cas::{
+    Inbox, Message, NO_VERSION, Outcome, Version, Write,
+    served::{Exchange, Fault, Job, List, Numbers, certainly, fail},
+};
+use locker_core::{background, clock::Timestamp, error::Result};
 use std::{collections::HashMap, time::Duration};
-use tokio::sync::oneshot;
 use tokio_postgres::Row;
-
-/// A write or comparison, and where its answer goes.
-pub(super) struct Exchange {
-    pub(super) write: Write,
-    /// The count of removals that the process knew.
-    pub(super) removals: i64,
-    /// The id in `locker_boot` without which nothing is written.
-    pub(super) epoch: i64,
-    pub(super) answer: oneshot::Sender<Result<Outcome>>,
-}
 
 /// The keys that were written.
 type Done = HashMap<String, Written>;
@@ -34,25 +26,50 @@ struct Written {
 type Found = HashMap<String, (Version, Option<Vec<u8>>)>;
 
 /// What the exchanges of a batch have in common.
-pub(super) struct Batch<'a> {
-    pub(super) shared: &'a Shared,
-    pub(super) session: &'a Session,
+struct Batch<'a> {
+    shared: &'a Shared,
+    session: &'a Session,
     /// Whether the writes must survive a crash.
-    pub(super) durable: bool,
+    durable: bool,
 }
 
-/// No value has this version.
-const NO_VERSION: Version = -1;
+/// Does the jobs of one batch. Returns whether the connection is still good.
+pub(super) async fn do_jobs(shared: &Shared, session: &Session, durable: bool, jobs: Vec<Job>) -> bool {
+    let batch = Batch { shared, session, durable };
+    let (mut exchanges, mut is_good) = (Vec::new(), true);
+    for job in jobs {
+        match job {
+            Job::Exchange(exchange) => exchanges.push(exchange),
+            Job::Send(messages, answer) => {
+                let sent = batch.send(&messages).await;
+                is_good &= sent.as_ref().err().is_none_or(|fault| !fault.is_broken);
+                drop(answer.send(sent.map_err(|fault| fault.error)));
+            }
+            Job::Raise(longest, epoch, answer) => {
+                let raised = batch.raise(longest, epoch).await;
+                is_good &= raised.as_ref().err().is_none_or(|fault| !fault.is_broken);
+                drop(answer.send(raised.map_err(|fault| fault.error)));
+            }
+            Job::List(List { from, after, below, limit }, answer) => {
+                let rows = session.query(&shared.statements.list, &[&from, &after, &below, &limit]).await;
+                let values = rows.map(|rows| rows.iter().map(|row| (row.get(0), row.get(1))).collect());
+                is_good &= !session.is_closed();
+                drop(answer.send(values.map_err(|error| batch.fault(&error).error)));
+            }
+        }
+    }
+    if exchanges.is_empty() { is_good } else { is_good & batch.carry_out(exchanges).await }
+}
 
 /// The pause before a write is tried again whose row another transaction has locked.
 const PAUSE: Duration = Duration::from_millis(5);
 
 impl Batch<'_> {
     /// Carries out exchanges of different keys and answers them. Returns whether the connection is still good.
-    pub(super) async fn carry_out(&self, exchanges: Vec<Exchange>) -> bool {
+    async fn carry_out(&self, exchanges: Vec<Exchange>) -> bool {
         let (writes, looks): (Vec<_>, Vec<_>) =
             exchanges.into_iter().partition(|exchange| exchange.write.value.is_some());
-        let look = looks.iter().map(|exchange| (exchange.write.key.as_str(), exchange.write.expected));
+        let look = looks.iter().map(|exchange| (exchange.key(), exchange.write.expected));
         let (done, found) = tokio::join!(self.write(&writes), self.look(look.collect()));
         let is_good = Self::answer_looks(looks, found);
         is_good & self.answer_writes(writes, done).await
@@ -61,7 +78,7 @@ impl Batch<'_> {
     fn answer_looks(looks: Vec<Exchange>, found: Result<Found, Fault>) -> bool {
         let mut found = match found {
             Ok(found) => found,
-            Err(fault) => return fail(looks, &Fault { error: errors::certainly(&fault.error), ..fault }),
+            Err(fault) => return fail(looks, &Fault { error: certainly(&fault.error), ..fault }),
         };
         for Exchange { write, answer, .. } in looks {
             let present = found.remove(write.key.as_str());
@@ -82,14 +99,14 @@ impl Batch<'_> {
             Err(fault) if fault.is_lost => Done::new(),
             Err(fault) => return fail(writes, &fault),
         };
-        let is_done = |exchange: &Exchange| done.contains_key(exchange.write.key.as_str());
+        let is_done = |exchange: &Exchange| done.contains_key(exchange.key());
         let (written, lost): (Vec<_>, Vec<_>) = writes.into_iter().partition(is_done);
-        let look = lost.iter().map(|exchange| (exchange.write.key.as_str(), NO_VERSION)).collect();
+        let look = lost.iter().map(|exchange| (exchange.key(), NO_VERSION)).collect();
         let (is_good, found) = tokio::join!(self.answer_written(written, done), self.look(look));
         let mut found = match found {
             Ok(found) => found,
             Err(fault) => {
-                return is_good & fail(lost, &Fault { error: errors::certainly(&fault.error), ..fault });
+                return is_good & fail(lost, &Fault { error: certainly(&fault.error), ..fault });
             }
         };
         for Exchange { write, answer, .. } in lost {
@@ -113,7 +130,7 @@ impl Batch<'_> {
     async fn answer_written(&self, written: Vec<Exchange>, mut done: Done) -> bool {
         let mut later = Vec::new();
         for exchange in written {
-            match done.remove(exchange.write.key.as_str()) {
+            match done.remove(exchange.key()) {
                 Some(Written { version, gone: Some(gone) }) => {
                     drop(exchange.answer.send(Ok(Outcome::Matched { version, gone })));
                 }
@@ -143,10 +160,7 @@ impl Batch<'_> {
     }
 
     /// Sends messages. Returns the inboxes that nobody listens to.
-    pub(super) async fn send(
-        &self,
-        messages: impl IntoIterator<Item = &Message>,
-    ) -> Result<Vec<Inbox>, Fault> {
+    async fn send(&self, messages: impl IntoIterator<Item = &Message>) -> Result<Vec<Inbox>, Fault> {
         let (inboxes, texts) = as_parameters(messages);
         let rows = self.session.query(&self.shared.statements.send, &[&inboxes, &texts]).await;
         let rows = rows.map_err(|error| self.fault(&error))?;
@@ -154,12 +168,11 @@ impl Batch<'_> {
     }
 
     /// Raises the longest hold, unless another epoch has begun.
-    pub(super) async fn raise(&self, longest: i64, id: i64) -> Result<(), Fault> {
+    async fn raise(&self, longest: i64, id: i64) -> Result<(), Fault> {
         let rows = self.session.query(&self.shared.statements.raise, &[&longest, &id]).await;
         let rows = rows.map_err(|error| self.fault(&error))?;
-        let mut epoch = lock(&self.shared.epoch);
-        if epoch.id == id && rows.first().is_some_and(|row| row.get::<_, i64>(0) == id) {
-            epoch.longest = epoch.longest.max(longest);
+        if rows.first().is_some_and(|row| row.get::<_, i64>(0) == id) {
+            self.shared.server.raised(longest, id);
         }
         Ok(())
     }
@@ -202,6 +215,7 @@ impl Batch<'_> {
             }
         }
         self.shared
+            .server
             .record_times(sent, writes.iter().filter_map(|exchange| written_at(&exchange.write, &done)));
         Ok(done)
     }
@@ -209,8 +223,7 @@ impl Batch<'_> {
     async fn write_one(&self, one: &Exchange) -> Result<Vec<Row>, tokio_postgres::Error> {
         let Exchange { write, removals, epoch, .. } = one;
         let statements = self.shared.statements.writing(self.durable);
-        let (key, value, Numbers { lasts, fence, held_until }) =
-            (write.key.as_str(), &write.value, numbers(write));
+        let (key, value, Numbers { lasts, fence, held_until }) = (one.key(), &write.value, one.numbers());
         if write.expected == 0 {
             let parameters: [Parameter<'_>; 7] = [&key, value, &lasts, &fence, &held_until, removals, epoch];
             return self.session.query(&statements.insert, &parameters).await;
@@ -231,9 +244,9 @@ impl Batch<'_> {
         let keys: Vec<&str> = writes().map(|write| write.key.as_str()).collect();
         let versions: Vec<i64> = writes().map(|write| write.expected).collect();
         let values: Vec<&[u8]> = writes().filter_map(|write| write.value.as_deref()).collect();
-        let lasts: Vec<i64> = writes().map(|write| numbers(write).lasts).collect();
-        let fences: Vec<i64> = writes().map(|write| numbers(write).fence).collect();
-        let held: Vec<i64> = writes().map(|write| numbers(write).held_until).collect();
+        let lasts: Vec<i64> = many.iter().map(|exchange| exchange.numbers().lasts).collect();
+        let fences: Vec<i64> = many.iter().map(|exchange| exchange.numbers().fence).collect();
+        let held: Vec<i64> = many.iter().map(|exchange| exchange.numbers().held_until).collect();
         let removals: Vec<i64> = many.iter().map(|exchange| exchange.removals).collect();
         let epochs: Vec<i64> = many.iter().map(|exchange| exchange.epoch).collect();
         let statements = self.shared.statements.writing(self.durable);
@@ -251,9 +264,9 @@ impl Batch<'_> {
         self.session.query(&statements.many_and_send, &parameters).await
     }
 
-    pub(super) fn fault(&self, error: &tokio_postgres::Error) -> Fault {
+    fn fault(&self, error: &tokio_postgres::Error) -> Fault {
         if errors::is_missing_table(error) {
-            self.shared.reopen.notify_one();
+            self.shared.server.reopen.notify_one();
         }
         errors::of_statement(error)
     }
@@ -265,30 +278,4 @@ fn written_at(write: &Write, done: &Done) -> Option<i64> {
     done.get(write.key.as_str())
         .map(|written| written.version)
         .filter(|version| *version != write.expected + 1)
-}
-
-/// Answers exchanges with an error. Returns whether the connection is still good.
-fn fail(exchanges: impl IntoIterator<Item = Exchange>, fault: &Fault) -> bool {
-    for exchange in exchanges {
-        drop(exchange.answer.send(Err(fault.error.clone())));
-    }
-    !fault.is_broken
-}
-
-/// The numbers of a row.
-struct Numbers {
-    lasts: i64,
-    fence: i64,
-    held_until: i64,
-}
-
-fn numbers(write: &Write) -> Numbers {
-    let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
-    // The sum with the present time must not overflow: this is a hundred thousand years.
-    let lasts = i64::try_from(write.lasts.as_micros()).unwrap_or(i64::MAX).min(i64::MAX / 2);
-    let (fence, held_until) = match write.holder {
-        Some(Holder { fence, until }) => (number(fence), number(until.as_micros())),
-        None => (0, 0),
-    };
-    Numbers { lasts, fence, held_until }
 }

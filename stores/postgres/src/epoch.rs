@@ -1,6 +1,7 @@
 //! The row of `locker_boot`, which marks an epoch: it is gone after anything that may have lost writes.
 
-use super::{errors, session::Session, sql::NOW, store_state::SLACK, url::Target};
+use super::{errors, session::Session, sql::NOW, url::Target};
+use locker_cas::served::SLACK;
 use locker_core::{error::Result, id::Id};
 
 /// Makes the row unless it is there. If writes may have been lost, a quiet time begins: until the longest hold that was

@@ -1,18 +1,9 @@
 //! The table from errors of PostgreSQL to errors for callers.
 
+use locker_cas::served::{self, Fault};
 use locker_core::error::{Error, ErrorKind};
 use std::error::Error as _;
 use tokio_postgres::error::Severity;
-
-/// Why a statement failed.
-#[derive(Debug)]
-pub(super) struct Fault {
-    pub(super) error: Error,
-    /// The statement has lost a conflict with another transaction, and was not carried out.
-    pub(super) is_lost: bool,
-    /// A new connection is needed.
-    pub(super) is_broken: bool,
-}
 
 /// Returns why a statement failed. If the server has answered without ending the connection, it has not carried out
 /// the statement. Otherwise it may have done so, or may still do so.
@@ -49,12 +40,7 @@ pub(super) fn of_connecting(error: &tokio_postgres::Error, address: &str) -> Err
 
 /// Returns the error for a missing answer: the outcome is unknown.
 pub(super) fn lost(why: &str) -> Error {
-    Error::new(ErrorKind::Unavailable, format!("no answer from PostgreSQL: {why}")).unknown()
-}
-
-/// Returns the error of a call that has changed nothing: only the present value could not be read.
-pub(super) fn certainly(error: &Error) -> Error {
-    Error::new(error.kind(), error.message())
+    served::lost("PostgreSQL", why)
 }
 
 /// Returns whether the server does not know a prepared statement, or knows another one by its name: statements of one

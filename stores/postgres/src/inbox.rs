@@ -18,7 +18,7 @@ const PAUSES: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(2
 
 /// Listens to the channel of the inbox.
 pub(super) async fn listen(shared: &Shared, session: &Session) -> Result<()> {
-    let inbox = shared.inbox();
+    let inbox = shared.server.inbox();
     let rows = session
         .query(&shared.statements.channel, &[&i64::from(inbox)])
         .await
@@ -31,7 +31,8 @@ pub(super) async fn listen(shared: &Shared, session: &Session) -> Result<()> {
 
 /// Claims the inbox for a connection. Returns `false` if another one has it.
 pub(super) async fn claim(shared: &Shared, session: &Session) -> Result<bool> {
-    let rows = session.query_once(&sql::claim(shared.inbox()), &[]).await.map_err(|error| failed(&error))?;
+    let rows =
+        session.query_once(&sql::claim(shared.server.inbox()), &[]).await.map_err(|error| failed(&error))?;
     Ok(rows.first().is_some_and(|row| row.get(0)))
 }
 

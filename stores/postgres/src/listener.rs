@@ -1,19 +1,13 @@
 //! The connection that hears messages to this process, and that reads the server's clock.
 
-use super::{
-    epoch, errors, inbox,
-    lanes::{CONNECT_LIMIT, Job, pause_unless_stable},
-    pipeline::STATEMENT_LIMIT,
-    schema,
-    session::Session,
-    shared::{Shared, Status},
-    sweep,
-};
+use super::{epoch, errors, inbox, schema, session::Session, shared::Shared, sweep};
 use futures_util::FutureExt;
-use locker_cas::{Inbox, Received, queue::WeakSender};
-use locker_core::{
-    background, backoff::Backoff, clock::Timestamp, diagnostics, error::Result, id::Id, sync::lock,
+use locker_cas::{
+    Inbox, Received,
+    queue::WeakSender,
+    served::{CONNECT_LIMIT, Job, Listening, STATEMENT_LIMIT},
 };
+use locker_core::{background, clock::Timestamp, diagnostics, error::Result, id::Id, sync::lock};
 use std::{
     future::pending,
     sync::{Arc, atomic::Ordering},
@@ -48,46 +42,42 @@ pub(super) struct Listener {
 
 type ProbeAnswer = oneshot::Receiver<Result<Vec<Inbox>>>;
 
+impl Listening for Listener {
+    type Session = Session;
+
+    async fn open(&mut self) -> Result<Session> {
+        self.connect().await
+    }
+
+    /// Uses the connection until it ends or does not answer.
+    async fn serve(&mut self, session: Session) {
+        let (shared, is_direct) = (Arc::clone(&self.shared), self.is_direct);
+        let cannot_claim = async {
+            if !is_direct || inbox::claim_again(&shared, &session).await.is_ok() {
+                pending::<()>().await;
+            }
+        };
+        tokio::select! {
+            () = self.work(&session) => {}
+            () = cannot_claim => {}
+        }
+    }
+
+    async fn failed(&mut self) {
+        self.ensure_epoch_elsewhere().await;
+    }
+}
+
 impl Listener {
     pub(super) fn new(shared: Arc<Shared>, lanes: WeakSender<Job>, may_poll: bool) -> Self {
         Self { shared, lanes, may_poll, is_direct: false, polls: false, late: (0, None) }
-    }
-
-    /// Keeps a connection open. The future is dropped when the store ends.
-    pub(super) async fn run(mut self) {
-        let (mut backoff, mut is_first) = (Backoff::default(), true);
-        loop {
-            match self.open().await {
-                Ok(session) => {
-                    let since = Timestamp::now();
-                    self.shared.status.send_replace(Status::Open);
-                    if !std::mem::take(&mut is_first) {
-                        self.shared.tell(Received::Gap);
-                    }
-                    self.serve(&session).await;
-                    backoff = pause_unless_stable(backoff, since).await;
-                }
-                Err(error) => {
-                    self.ensure_epoch_elsewhere().await;
-                    // Errors of an open store are those of its other connections.
-                    self.shared.status.send_if_modified(|status| {
-                        let is_open = matches!(status, Status::Open);
-                        if !is_open {
-                            *status = Status::Failed(error);
-                        }
-                        !is_open
-                    });
-                    background::sleep(backoff.next_delay()).await;
-                }
-            }
-        }
     }
 
     /// Makes the row of `locker_boot` if this connection has an address of its own that cannot be reached. The other
     /// connections may have a new server, and need the row.
     async fn ensure_epoch_elsewhere(&self) {
         let target = &self.shared.target;
-        if target.listen.is_none() || !matches!(*self.shared.status.borrow(), Status::Open) {
+        if target.listen.is_none() || !self.shared.server.is_open() {
             return;
         }
         let ensured = async {
@@ -101,7 +91,7 @@ impl Listener {
         }
     }
 
-    async fn open(&mut self) -> Result<Session> {
+    async fn connect(&mut self) -> Result<Session> {
         let target = &self.shared.target;
         let config = target.listen.as_ref().unwrap_or(&target.config);
         let weak = Arc::downgrade(&self.shared);
@@ -123,7 +113,7 @@ impl Listener {
     async fn set_up(&mut self, session: &Session) -> Result<()> {
         let target = &self.shared.target;
         // What was missing is made now.
-        let _ = self.shared.reopen.notified().now_or_never();
+        let _ = self.shared.server.reopen.notified().now_or_never();
         if self.is_direct {
             // First, because until then others take the process for gone.
             inbox::claim(&self.shared, session).await?;
@@ -212,7 +202,7 @@ impl Listener {
 
     async fn sample(&self, session: &Session) -> Result<()> {
         let sent = Timestamp::now();
-        let inbox = i64::from(self.shared.inbox());
+        let inbox = i64::from(self.shared.server.inbox());
         let rows = session.query(&self.shared.statements.sample, &[&inbox]).await;
         let rows = rows.map_err(|error| errors::of_statement(&error).error)?;
         let Some(row) = rows.first() else { return Err(errors::lost("a sample has no row")) };
@@ -227,20 +217,6 @@ impl Listener {
         Ok(())
     }
 
-    /// Uses the connection until it ends or does not answer.
-    async fn serve(&mut self, session: &Session) {
-        let (shared, is_direct) = (Arc::clone(&self.shared), self.is_direct);
-        let cannot_claim = async {
-            if !is_direct || inbox::claim_again(&shared, session).await.is_ok() {
-                pending::<()>().await;
-            }
-        };
-        tokio::select! {
-            () = self.work(session) => {}
-            () = cannot_claim => {}
-        }
-    }
-
     async fn work(&mut self, session: &Session) {
         let start = Timestamp::now();
         let mut sampled = start;
@@ -252,25 +228,24 @@ impl Listener {
             tokio::select! {
                 biased;
                 () = session.ended() => return,
-                () = self.shared.reopen.notified() => return,
+                () = self.shared.server.reopen.notified() => return,
                 // The server was slow: messages are heard after all.
                 () = self.shared.probe.notified(), if self.polls => {
                     if !self.is_direct {
                         return;
                     }
-                    self.shared.tell(Received::Gap);
+                    self.shared.server.tell(Received::Gap);
                     self.is_heard();
                 }
                 () = background::sleep(interval) => {}
             }
             if self.polls {
-                self.shared.tell(Received::Gap);
+                self.shared.server.tell(Received::Gap);
             }
             let now = Timestamp::now();
-            let is_used = self.shared.is_used.load(Ordering::Acquire);
-            if now.since(sampled) >= if is_used { SAMPLE_INTERVAL } else { IDLE_INTERVAL } {
+            let age = now.since(sampled);
+            if age >= SAMPLE_INTERVAL && (self.shared.server.was_used() || age >= IDLE_INTERVAL) {
                 sampled = now;
-                self.shared.is_used.store(false, Ordering::Release);
                 let sample = within(self.sample(session)).await;
                 if sample.is_none_or(|sample| sample.is_err()) {
                     return;

@@ -1,69 +1,38 @@
 //! What the connections of one store share.
 
 use super::{
-    clock::Clock,
-    sql::Statements,
-    store_state::{KnownEpoch, StoreState},
+    MAX_KEY, MAX_VALUE,
+    batch::do_jobs,
+    session::Session,
+    sql::{self, Statements},
     url::Target,
 };
-use locker_cas::{Draw, Inbox, Message, Received};
-use locker_core::{
-    clock::Timestamp,
-    diagnostics,
-    error::{Error, Result},
-    panics,
-    sync::{Mutex, lock},
+use locker_cas::{
+    Draw, Inbox, Message, Received,
+    served::{CONNECT_LIMIT, Distance, Driver, Job, Lanes, Server, StoreState},
 };
-use std::sync::{
-    Arc, OnceLock,
-    atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
+use locker_core::{clock::Timestamp, error::Result, sync::Mutex};
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 use tokio_postgres::Row;
-
-/// The receiver of messages to this process.
-pub(super) type Receiver = Box<dyn Fn(Received<'_>) + Send + Sync>;
-
-/// Whether the store has been opened.
-#[derive(Clone, Debug)]
-pub(super) enum Status {
-    Opening,
-    Open,
-    Failed(Error),
-}
 
 /// What the connections of one store share.
 pub(super) struct Shared {
     pub(super) target: Target,
     pub(super) statements: Statements,
-    pub(super) receiver: OnceLock<Receiver>,
-    pub(super) clock: Mutex<Clock>,
-    pub(super) removed: Mutex<Removed>,
-    pub(super) epoch: Mutex<KnownEpoch>,
+    pub(super) server: Server,
     /// Whether statements have names on the server.
     pub(super) named: Arc<AtomicBool>,
-    /// Whether the store was used since the last sample of the clock.
-    pub(super) is_used: AtomicBool,
-    pub(super) status: watch::Sender<Status>,
     /// Notified when this process has heard its own probe.
     pub(super) probe: Notify,
-    /// Notified when the tables or the row of `locker_boot` are gone.
-    pub(super) reopen: Notify,
-    /// The open connections for durable writes and for others.
-    pub(super) open: [AtomicUsize; 2],
-    inbox: AtomicU32,
-    draw: Draw,
     /// The channel that was listened to last.
     pub(super) channel: Mutex<String>,
-}
-
-/// What is known about keys that were removed.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Removed {
-    /// At least as high as the fences of all keys that were removed.
-    pub(super) fence: i64,
-    /// How often keys were removed, -1 if that is unknown.
-    pub(super) count: i64,
 }
 
 /// In place of messages that are too long.
@@ -76,116 +45,93 @@ const MAX_MESSAGE: usize = 8_000;
 impl Shared {
     /// The number of the inbox is odd if the process may poll, so that senders do not take it for dead.
     pub(super) fn new(target: Target, may_poll: bool, draw: Draw) -> Self {
+        let server = Server::new(target.address.clone(), draw);
+        server.change_inbox(|inbox| inbox & !1 | Inbox::from(may_poll));
         Self {
             statements: Statements::new(&target.schema),
             target,
-            receiver: OnceLock::new(),
-            clock: Mutex::default(),
-            epoch: Mutex::default(),
-            removed: Mutex::new(Removed { fence: 0, count: -1 }),
+            server,
             named: Arc::default(),
-            is_used: AtomicBool::new(false),
-            status: watch::Sender::new(Status::Opening),
             probe: Notify::new(),
-            reopen: Notify::new(),
-            open: [AtomicUsize::new(0), AtomicUsize::new(0)],
-            inbox: AtomicU32::new(draw() & !1 | Inbox::from(may_poll)),
-            draw,
             channel: Mutex::default(),
         }
     }
 
-    pub(super) fn inbox(&self) -> Inbox {
-        self.inbox.load(Ordering::Acquire)
-    }
-
     /// Makes the inbox one of a process that polls, before anybody knows it.
     pub(super) fn poll_inbox(&self) {
-        self.inbox.fetch_or(1, Ordering::AcqRel);
+        self.server.change_inbox(|inbox| inbox | 1);
     }
 
     /// Draws another inbox: this one is that of another process.
     pub(super) fn draw_inbox(&self) {
-        self.inbox.store((self.draw)() & !1 | self.inbox() & 1, Ordering::Release);
-    }
-
-    /// Waits until the store is open. After an error, nothing was sent.
-    pub(super) async fn opened(&self) -> Result<()> {
-        if matches!(*self.status.borrow(), Status::Open) {
-            return Ok(());
-        }
-        let mut status = self.status.subscribe();
-        loop {
-            match &*status.borrow_and_update() {
-                Status::Open => return Ok(()),
-                Status::Failed(error) => return Err(error.clone().unsent()),
-                Status::Opening => {}
-            }
-            // The sender lives as long as this.
-            let _ = status.changed().await;
-        }
+        self.server.change_inbox(|inbox| self.server.draw() & !1 | inbox & 1);
     }
 
     /// Hands a notification to the receiver.
     pub(super) fn receive(&self, text: &str) {
         match text {
-            GAP => self.tell(Received::Gap),
+            GAP => self.server.tell(Received::Gap),
             PROBE => self.probe.notify_one(),
-            text => self.tell(Received::Text(text)),
-        }
-    }
-
-    pub(super) fn tell(&self, received: Received<'_>) {
-        if let Some(receiver) = self.receiver.get() {
-            panics::contain(|| receiver(received));
+            text => self.server.tell(Received::Text(text)),
         }
     }
 
     /// Records the state of the store at the end of a row that was asked for at `sent`. Returns it.
     pub(super) fn record(&self, sent: Timestamp, row: &Row) -> StoreState {
-        let (state, now) = (StoreState::of(row), Timestamp::now());
-        {
-            let mut removed = lock(&self.removed);
-            // Not the highest count: a restored backup has a lower one.
-            *removed = Removed { fence: removed.fence.max(state.fence), count: state.removals };
-        }
-        // Others must know that writes of this process can be lost before it writes.
-        match state.epoch.filter(|_| self.target.durable || state.quick) {
-            Some(id) => self.record_epoch(id, &state, now),
-            None => self.reopen.notify_one(),
-        }
-        lock(&self.clock).add(sent, state.now, now);
+        let state = sql::store_state(row);
+        self.server.record(sent, &state, !self.target.durable);
         state
     }
 
-    fn record_epoch(&self, id: i64, state: &StoreState, now: Timestamp) {
-        let mut epoch = lock(&self.epoch);
-        let was_known = epoch.id != 0;
-        if epoch.record(id, state, now) {
-            if was_known {
-                // Another server may have another clock.
-                *lock(&self.clock) = Clock::default();
-            }
-            let quiet = epoch.at(now).quiet;
-            drop(epoch);
-            if let Some(quiet) = quiet {
-                diagnostics::warn_aloud(&format!(
-                    "{} may have lost locks in a crash or failover: nothing is granted for {quiet:.0?}",
-                    self.target.address
-                ));
-            }
-        }
-    }
-
-    /// Records the times of the server at which keys were written, by a statement that was sent at `sent`.
-    pub(super) fn record_times(&self, sent: Timestamp, times: impl Iterator<Item = i64>) {
-        let heard = Timestamp::now();
-        let mut clock = lock(&self.clock);
-        times.for_each(|time| clock.add(sent, time, heard));
-    }
-
     pub(super) fn probe_message(&self) -> Message {
-        Message { to: self.inbox(), text: PROBE.into() }
+        Message { to: self.server.inbox(), text: PROBE.into() }
+    }
+}
+
+impl Driver for Shared {
+    type Session = Session;
+    const NAME: &'static str = "postgres";
+    const PRODUCT: &'static str = "PostgreSQL";
+    const MAX_KEY: usize = MAX_KEY;
+
+    fn server(&self) -> &Server {
+        &self.server
+    }
+
+    fn lanes(&self) -> Lanes {
+        Lanes { durable: self.target.lanes, quick: 1 }
+    }
+
+    fn max_value_len(&self) -> usize {
+        MAX_VALUE
+    }
+
+    async fn connect(&self) -> Result<Session> {
+        Session::open(&self.target, &self.target.config, CONNECT_LIMIT, &self.named, None).await
+    }
+
+    async fn do_jobs(this: Arc<Self>, session: Arc<Session>, durable: bool, jobs: Vec<Job>) -> bool {
+        do_jobs(&this, &session, durable && this.target.durable, jobs).await
+    }
+
+    fn is_closed(session: &Session) -> bool {
+        session.is_closed()
+    }
+
+    async fn ended(session: &Session) {
+        session.ended().await;
+    }
+
+    fn distance(&self, session: &Session) -> Option<Distance> {
+        // A pool of connections may give the connection to others after the first answer.
+        let answer_time = session.answer_time().filter(|_| self.named.load(Ordering::Acquire))?;
+        Some(Distance { round_trip: self.server.round_trip()?, answer_time })
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.server.fmt(f)
     }
 }
 

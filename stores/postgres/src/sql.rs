@@ -8,9 +8,8 @@
 //! their types match better. So each function has its schema, and each operator has a built-in one for exactly its
 //! types. `unnest` with several arrays, `extract`, `coalesce` and `greatest` are not looked up by name.
 
-use super::store_state;
-use locker_cas::Inbox;
-use tokio_postgres::types::Type;
+use locker_cas::{Inbox, served::StoreState};
+use tokio_postgres::{Row, types::Type};
 
 /// A statement, with the types of its parameters.
 #[derive(Debug)]
@@ -130,12 +129,32 @@ const ROWS: [Type; 8] = [
 ];
 const MESSAGES: [Type; 2] = [Type::INT8_ARRAY, Type::TEXT_ARRAY];
 
+/// The columns of a [`StoreState`].
+const STORE_STATE: &str = "{now}, coalesce((SELECT fence FROM {meta}), 0), \
+     coalesce((SELECT removals FROM {meta}), -1), coalesce((SELECT longest FROM {meta}), 0), \
+     coalesce((SELECT quick FROM {meta}), false), coalesce((SELECT quiet_until FROM {meta}), 0), \
+     (SELECT id FROM {boot})";
+
+/// Returns the state of the store from the last columns of a row.
+pub(super) fn store_state(row: &Row) -> StoreState {
+    let first = row.len() - 7;
+    StoreState {
+        now: row.get(first),
+        fence: row.get(first + 1),
+        removals: row.get(first + 2),
+        longest: row.get(first + 3),
+        quick: row.get(first + 4),
+        quiet_until: row.get(first + 5),
+        epoch: row.get(first + 6),
+    }
+}
+
 /// Returns the text of a statement with values for the names in braces.
 fn filled(text: &str, schema: &str) -> String {
     text.replace("{channel}", &channel("m.inbox"))
         .replace("{own_channel}", &channel("$1"))
         .replace("{keys}", &format!("\"{schema}\".locker_keys"))
-        .replace("{store_state}", store_state::COLUMNS)
+        .replace("{store_state}", STORE_STATE)
         .replace("{boot}", &format!("\"{schema}\".locker_boot"))
         .replace("{meta}", &format!("\"{schema}\".locker_meta"))
         .replace("{now}", NOW)

@@ -2,11 +2,11 @@
 
 use super::{
     errors,
-    lanes::CONNECT_LIMIT,
     session::{Parameter, Session},
     shared::Shared,
     sql::SWEEP_SECONDS,
 };
+use locker_cas::served::CONNECT_LIMIT;
 use locker_core::{background, diagnostics, error::Result};
 use std::{sync::Arc, time::Duration};
 

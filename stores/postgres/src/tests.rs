@@ -13,12 +13,23 @@ mod transactions;
 
 use super::*;
 use locker_cas::{
-    Holder, Version,
+    Holder, Inbox, Message, Outcome, Version, Write,
     contract::{self, Party, comparison, fresh, write},
+    served::{Exchange, Job, STATEMENT_LIMIT},
 };
-use locker_core::{id::Id, key::Key};
+use locker_core::{
+    clock::Timestamp,
+    error::{Error, ErrorKind},
+    id::Id,
+    key::Key,
+    sync::lock,
+};
 use locker_harness::{Fault, PostgresServer, Proxy, in_time, until};
-use std::sync::{Mutex, Weak};
+use std::{
+    sync::{Mutex, Weak, atomic::Ordering},
+    time::Duration,
+};
+use tokio::sync::oneshot;
 
 /// The server that most tests share. It ends with the last of them.
 fn shared_server() -> Option<Arc<PostgresServer>> {
@@ -38,8 +49,12 @@ fn in_new_schema(server: &PostgresServer) -> (String, String) {
     (format!("{}?schema={schema}", server.url()), schema)
 }
 
+async fn open(url: &str, opening: &Opening) -> Result<Postgres> {
+    open_drawing(Box::new(random_inbox), url, opening).await
+}
+
 async fn party(url: &str) -> Party<Postgres> {
-    let store = in_time("a store", Postgres::open(url, &Opening::default())).await;
+    let store = in_time("a store", open(url, &Opening::default())).await;
     Party::new(store.unwrap_or_else(|error| panic!("{url}: {error:?}")))
 }
 
@@ -176,11 +191,11 @@ async fn late_insert_after_a_removal_does_nothing() {
     let insert = Write { holder: Some(holder), lasts: Duration::ZERO, ..write(&key, 0, b"x") };
     one.write(insert.clone()).await;
     let lasting_version = one.write(write(&lasting, 0, b"x")).await;
-    let late = lock(&one.backend.shared.removed).count;
+    let late = one.backend.driver().server.removals();
     assert!(other.backend.fence_floor() < 1 << 60);
 
     until("the removal", async || {
-        sweep::remove(&other.backend.shared).await.unwrap();
+        sweep::remove(other.backend.driver()).await.unwrap();
         other.read(&key).await == (0, None)
     })
     .await;
@@ -189,9 +204,9 @@ async fn late_insert_after_a_removal_does_nothing() {
 
     for durable in [true, false] {
         let (answer, outcome) = oneshot::channel();
-        let epoch = lock(&one.backend.shared.epoch).id;
+        let epoch = one.backend.epoch().id;
         let exchange = Exchange { write: Write { durable, ..insert.clone() }, removals: late, epoch, answer };
-        one.backend.queues.durable.send(Job::Exchange(exchange));
+        one.backend.queue().send(Job::Exchange(exchange));
         assert_eq!(outcome.await.unwrap().unwrap(), Outcome::Differs { version: 0, value: None });
     }
     let again = one.write(write(&key, 0, b"again")).await;

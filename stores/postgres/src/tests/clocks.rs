@@ -1,7 +1,6 @@
 //! What a process knows about the clock of the server, and what it must not rely on.
 
 use super::*;
-use crate::clock::Clock;
 use locker_cas::CasStore;
 use locker_core::{
     primitives::{HoldKind, HoldRequest, Reply, Request},
@@ -14,16 +13,15 @@ const LEASE: Duration = Duration::from_secs(60);
 /// A store with the engine, and what its connections share.
 async fn engine(url: &str) -> (Arc<CasStore<Postgres>>, Arc<Shared>) {
     let opening = Opening::default();
-    let backend = in_time("a store", Postgres::open(url, &opening)).await.unwrap();
-    let shared = Arc::clone(&backend.shared);
+    let backend = in_time("a store", open(url, &opening)).await.unwrap();
+    let shared = Arc::clone(backend.driver());
     (CasStore::new(backend, &opening).unwrap(), shared)
 }
 
 /// Makes the process believe that this was the time of the server, this long ago.
 fn believe(shared: &Shared, server: u64, ago: Duration) {
-    let (then, mut clock) = (Timestamp::now() - ago, Clock::default());
-    clock.add(then, i64::try_from(server).unwrap() - i64::try_from(ago.as_micros()).unwrap(), then);
-    *lock(&shared.clock) = clock;
+    let then = i64::try_from(server).unwrap() - i64::try_from(ago.as_micros()).unwrap();
+    shared.server.believe(Timestamp::now() - ago, then);
 }
 
 fn server_time(server: &PostgresServer) -> u64 {
@@ -62,7 +60,7 @@ async fn store_works_without_its_listening_address() {
     for request in [Request::Inspect, renew] {
         believe(&shared, server_time(&server), Duration::from_secs(3600));
         store.call(&known, &request).await.unwrap();
-        let spread = lock(&shared.clock).time(Timestamp::now()).spread;
+        let spread = shared.server.time().spread;
         assert!(spread < Duration::from_secs(1), "{request:?}: {spread:?}");
     }
 }

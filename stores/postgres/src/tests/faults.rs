@@ -1,7 +1,6 @@
 //! Servers and networks that fail.
 
 use super::*;
-use crate::pipeline::STATEMENT_LIMIT;
 use futures_util::FutureExt;
 use locker_harness::{Fault, Proxy, eventually};
 use std::{process::Stdio, time::Instant};
@@ -196,7 +195,7 @@ async fn promoted_standby_is_used() {
         tokio::task::block_in_place(|| standby.try_psql(&copied)) == Ok(first.to_string())
     })
     .await;
-    let error = Postgres::open(&standby.url(), &Opening::default()).await.unwrap_err();
+    let error = open(&standby.url(), &Opening::default()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
     assert!(error.message().contains("standby"), "{error:?}");
     tokio::task::block_in_place(|| {
@@ -320,7 +319,7 @@ async fn given_up_calls_leave_the_queue() {
             let key = fresh(&at.to_string());
             let call = store.backend.exchange(write(&key, 0, &vec![7; 100_000]));
             assert!(call.now_or_never().is_none());
-            let len = store.backend.queues.durable.queued();
+            let len = store.backend.queue().queued();
             assert!(len <= 2, "{len} calls after {at}");
         }
     };

@@ -16,8 +16,8 @@ fn draw(numbers: &'static [Inbox]) -> Draw {
 
 async fn party_drawing(url: &str, lazy: bool, numbers: &'static [Inbox]) -> Party<Postgres> {
     let opening = Opening { lazy, ..Opening::default() };
-    let store = Postgres::open_drawing(draw(numbers), url, &opening).await.unwrap();
-    in_time("the connection", store.shared.opened()).await.unwrap();
+    let store = open_drawing(draw(numbers), url, &opening).await.unwrap();
+    in_time("the connection", store.driver().server.opened()).await.unwrap();
     Party::new(store)
 }
 
@@ -83,7 +83,7 @@ async fn no_statement_shows_a_channel() {
     let log = std::fs::read_to_string(server.directory().join("server.log")).unwrap();
     assert!(log.contains("LISTEN"), "no statement is logged");
     for party in [&one, &other] {
-        let channel = lock(&party.backend.shared.channel).clone();
+        let channel = lock(&party.backend.driver().channel).clone();
         assert!(channel.len() == 39 && !log.contains(&channel), "{channel} in\n{log}");
     }
 }

@@ -3,7 +3,7 @@
 use super::*;
 
 async fn refused(url: &str) -> Error {
-    let opened = in_time("an answer", Postgres::open(url, &Opening::default())).await;
+    let opened = in_time("an answer", open(url, &Opening::default())).await;
     let error = opened.err().unwrap_or_else(|| panic!("{url}"));
     let text = format!("{error} {error:?}");
     assert!(!text.contains("sekret"), "{text}");
@@ -81,7 +81,7 @@ async fn server_without_free_connections_is_named() {
     let Some(server) = PostgresServer::with(&settings) else { return };
     let party = party(&server.url()).await;
     party.write(write(&fresh("first"), 0, b"x")).await;
-    until("too many connections", async || match Postgres::open(&server.url(), &Opening::default()).await {
+    until("too many connections", async || match open(&server.url(), &Opening::default()).await {
         Ok(_) => false,
         Err(error) => {
             assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
@@ -98,7 +98,7 @@ async fn store_may_be_opened_before_its_server() {
     let Some(mut server) = PostgresServer::start() else { return };
     server.stop_immediately();
     let opening = Opening { lazy: true, ..Opening::default() };
-    let party = Party::new(Postgres::open(&server.url(), &opening).await.unwrap());
+    let party = Party::new(open(&server.url(), &opening).await.unwrap());
     let key = fresh("lazy");
     let error = in_time("an error", party.backend.exchange(comparison(&key, 0))).await.unwrap_err();
     assert_eq!((error.kind(), error.is_certain()), (ErrorKind::Unavailable, true), "{error:?}");

@@ -61,9 +61,9 @@ async fn functions_of_strangers_are_not_called() {
         let (one, other) = pair(&format!("{url}{options}")).await;
         contract::all(&one, &other).await;
         many_writes_with_messages(&one, &other).await;
-        sweep::remove(&one.backend.shared).await.unwrap();
-        let turn = &one.backend.shared.statements.turn;
-        let target = &one.backend.shared.target;
+        sweep::remove(one.backend.driver()).await.unwrap();
+        let turn = &one.backend.driver().statements.turn;
+        let target = &one.backend.driver().target;
         let limit = Duration::from_secs(10);
         let session =
             session::Session::open(target, &target.config, limit, &Arc::default(), None).await.unwrap();
@@ -139,7 +139,7 @@ async fn stranger_stops_no_write_after_a_crash() {
     .await;
     // Only the tables are made under that lock.
     let (url, _) = in_new_schema(&server);
-    let opened = in_time("an error", Postgres::open(&url, &Opening::default())).await;
+    let opened = in_time("an error", open(&url, &Opening::default())).await;
     let error = opened.map(drop).unwrap_err();
     assert!(error.kind() == ErrorKind::Unavailable && error.message().contains("lock timeout"), "{error}");
     end(&server, stranger);

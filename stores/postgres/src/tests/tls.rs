@@ -38,7 +38,7 @@ fn certificate(folder: &Path, name: &str) -> Option<Vec<u8>> {
 
 async fn open(url: &str, authority: &[u8]) -> Result<Postgres> {
     let network = NetworkOptions { tls_ca: Some(authority.to_vec()), ..NetworkOptions::default() };
-    in_time("an answer", Postgres::open(url, &Opening { network, ..Opening::default() })).await
+    in_time("an answer", super::open(url, &Opening { network, ..Opening::default() })).await
 }
 
 #[tokio::test]

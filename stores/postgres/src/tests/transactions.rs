@@ -94,7 +94,7 @@ async fn shared_row_is_a_lost_write() {
         other_version = version;
     }
     // The removal passes the row by.
-    sweep::remove(&party.backend.shared).await.unwrap();
+    sweep::remove(party.backend.driver()).await.unwrap();
     assert_eq!(party.read(&key).await.0, version);
     open.commit();
     assert!(matches!(party.exchange(write(&key, version, b"next")).await, Outcome::Matched { .. }));

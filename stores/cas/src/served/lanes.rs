@@ -1,52 +1,80 @@
 //! The connections for writes, and the queues before them.
 
 use super::{
-    batch::{Batch, Exchange},
-    errors,
-    pipeline::{Answer, Distance, Pipeline, STATEMENT_LIMIT},
-    session::Session,
-    shared::Shared,
+    jobs::{Exchange, Job},
+    pipeline::{Answer, Distance, Pipeline},
+    server::Server,
 };
-use locker_cas::{
-    Inbox, Message,
-    queue::{Call, Receiver, Sender, queue},
-};
+use crate::queue::{Call, Receiver, Sender, queue};
 use locker_core::{
     background,
     backoff::Backoff,
     clock::Timestamp,
     error::{Error, Result},
-    sync::lock,
 };
 use std::{
     collections::{HashSet, VecDeque},
-    iter,
+    fmt, iter,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
 };
-use tokio::sync::{oneshot, watch};
+use tokio::sync::watch;
 
-/// What a connection is to do.
-pub(super) enum Job {
-    Exchange(Exchange),
-    Send(Vec<Message>, oneshot::Sender<Result<Vec<Inbox>>>),
-    List(List, oneshot::Sender<Result<Values>>),
-    /// Raises the longest hold, in the epoch with an id.
-    Raise(i64, i64, oneshot::Sender<Result<()>>),
+/// What a server needs of its own: how to connect, and the statements.
+pub trait Driver: fmt::Debug + Send + Sync + 'static {
+    /// An open connection. It ends when it is dropped.
+    type Session: Send + Sync + 'static;
+    /// The kind of store, as [`Backend::name`](crate::Backend::name) returns it.
+    const NAME: &'static str;
+    /// The name of the kind of server, for messages.
+    const PRODUCT: &'static str;
+    /// The maximum of bytes of a key.
+    const MAX_KEY: usize;
+
+    /// Returns what is known of the server.
+    fn server(&self) -> &Server;
+
+    /// Returns how many connections there are.
+    fn lanes(&self) -> Lanes;
+
+    /// Returns the maximum of bytes of a value.
+    fn max_value_len(&self) -> usize;
+
+    /// Connects, within [`CONNECT_LIMIT`].
+    fn connect(&self) -> impl Future<Output = Result<Self::Session>> + Send;
+
+    /// Does the jobs of one batch: exchanges of different keys, or one other job. Returns whether the connection is
+    /// still good.
+    fn do_jobs(
+        this: Arc<Self>,
+        session: Arc<Self::Session>,
+        durable: bool,
+        jobs: Vec<Job>,
+    ) -> impl Future<Output = bool> + Send;
+
+    /// Returns whether the connection has ended: nothing can be sent.
+    fn is_closed(session: &Self::Session) -> bool;
+
+    /// Waits for the end of the connection. May never return, if that is not noticed.
+    fn ended(session: &Self::Session) -> impl Future<Output = ()> + Send;
+
+    /// Returns how far the server is, if batches may be sent before it has answered. Default: they may not.
+    fn distance(&self, session: &Self::Session) -> Option<Distance> {
+        let _ = session;
+        None
+    }
 }
 
-/// Keys with their values.
-pub(super) type Values = Vec<(String, Vec<u8>)>;
-
-/// A page of values.
-pub(super) struct List {
-    pub(super) from: String,
-    pub(super) after: String,
-    pub(super) below: String,
-    pub(super) limit: i64,
+/// The numbers of connections.
+#[derive(Clone, Copy, Debug)]
+pub struct Lanes {
+    /// For writes that wait for the disk, and all else if there are no others.
+    pub durable: usize,
+    /// For what need not survive a crash.
+    pub quick: usize,
 }
 
 /// The queues before the connections.
@@ -58,54 +86,65 @@ pub(super) struct Queues {
 /// How many connections of a lane may be left to statements that hang.
 const MAX_STUCK: usize = 1;
 /// How long a connection may take.
-pub(super) const CONNECT_LIMIT: Duration = Duration::from_secs(3);
+pub const CONNECT_LIMIT: Duration = Duration::from_secs(3);
 /// The maximum of exchanges in one statement.
 const MAX_BATCH: usize = 64;
 /// The maximum of bytes of values in one statement, unless a single value is larger.
 const MAX_BYTES: usize = 1 << 20;
 
 /// Opens the connections. They end when `closed` does, or the queues.
-pub(super) fn start(shared: &Arc<Shared>, closed: &watch::Receiver<()>) -> Queues {
-    let [durable, quick] = [(true, shared.target.lanes), (false, 1)].map(|(durable, count)| {
-        let (sender, jobs) = queue();
-        for _ in 0..count {
-            let (shared, jobs) = (Arc::clone(shared), jobs.clone());
-            let lane = Lane { shared, durable, jobs, waiting: VecDeque::new(), stuck: Arc::default() };
-            let mut closed = closed.clone();
-            background::spawn(async move {
-                tokio::select! {
-                    () = lane.run() => {}
-                    _ = closed.changed() => {}
-                }
-            });
-        }
-        sender
-    });
+pub(super) fn start<D: Driver>(driver: &Arc<D>, closed: &watch::Receiver<()>) -> Queues {
+    let Lanes { durable, quick } = driver.lanes();
+    let durable = start_some(driver, true, durable, closed);
+    let quick = if quick == 0 { durable.clone() } else { start_some(driver, false, quick, closed) };
     Queues { durable, quick }
 }
 
+fn start_some<D: Driver>(
+    driver: &Arc<D>,
+    durable: bool,
+    count: usize,
+    closed: &watch::Receiver<()>,
+) -> Sender<Job> {
+    let (sender, jobs) = queue();
+    let open = Arc::<AtomicUsize>::default();
+    for _ in 0..count {
+        let (driver, jobs, open) = (Arc::clone(driver), jobs.clone(), Arc::clone(&open));
+        let lane = Lane { driver, durable, jobs, waiting: VecDeque::new(), open, stuck: Arc::default() };
+        let mut closed = closed.clone();
+        background::spawn(async move {
+            tokio::select! {
+                () = lane.run() => {}
+                _ = closed.changed() => {}
+            }
+        });
+    }
+    sender
+}
+
 /// One connection, opened again whenever it ends.
-struct Lane {
-    shared: Arc<Shared>,
+struct Lane<D> {
+    driver: Arc<D>,
     durable: bool,
     jobs: Receiver<Job>,
     /// Jobs that were taken from the queue and do not fit into the last batch.
     waiting: VecDeque<Job>,
+    /// The number of its kind that are open.
+    open: Arc<AtomicUsize>,
     /// The number of connections that were given up although their server may still be busy with a statement.
     stuck: Arc<AtomicUsize>,
 }
 
-impl Lane {
+impl<D: Driver> Lane<D> {
     async fn run(mut self) {
         let mut backoff = Backoff::default();
         loop {
-            match self.connect().await {
+            match self.driver.connect().await {
                 Ok(session) => {
                     let since = Timestamp::now();
-                    let open = &self.shared.clone().open[usize::from(self.durable)];
-                    open.fetch_add(1, Ordering::AcqRel);
+                    self.open.fetch_add(1, Ordering::AcqRel);
                     let continues = self.serve(&Arc::new(session)).await;
-                    open.fetch_sub(1, Ordering::AcqRel);
+                    self.open.fetch_sub(1, Ordering::AcqRel);
                     if !continues {
                         return;
                     }
@@ -119,15 +158,10 @@ impl Lane {
         }
     }
 
-    async fn connect(&self) -> Result<Session> {
-        let Shared { target, named, .. } = &*self.shared;
-        Session::open(target, &target.config, CONNECT_LIMIT, named, None).await
-    }
-
     /// Answers what is waiting, if no connection is open.
     fn refuse(&mut self, error: &Error) {
         let mut refused: Vec<_> = self.waiting.drain(..).collect();
-        if self.shared.open[usize::from(self.durable)].load(Ordering::Acquire) == 0 {
+        if self.open.load(Ordering::Acquire) == 0 {
             refused.extend(iter::from_fn(|| self.jobs.try_recv()));
         }
         let error = error.clone().unsent();
@@ -137,10 +171,10 @@ impl Lane {
     }
 
     /// Does jobs until the connection ends. Returns `false` if the store has ended.
-    async fn serve(&mut self, session: &Arc<Session>) -> bool {
+    async fn serve(&mut self, session: &Arc<D::Session>) -> bool {
         let mut pipeline = Pipeline::default();
         let continues = loop {
-            let pause = pipeline.pause(|| self.distance(session));
+            let pause = pipeline.pause(|| self.driver.distance(session));
             tokio::select! {
                 biased;
                 answer = pipeline.answer(), if !pipeline.is_empty() => {
@@ -153,17 +187,17 @@ impl Lane {
                         break true;
                     }
                 }
-                () = session.ended(), if pipeline.is_empty() => break true,
+                () = D::ended(session), if pipeline.is_empty() => break true,
                 batch = self.next_batch(pause.unwrap_or_default()), if pause.is_some() => {
                     let Some(batch) = batch else { break false };
-                    if session.is_closed() {
+                    if D::is_closed(session) {
                         // The jobs are done over the next connection.
                         self.waiting.extend(batch);
                         break true;
                     }
                     if !batch.is_empty() {
-                        let shared = Arc::clone(&self.shared);
-                        pipeline.send(do_jobs(shared, self.durable, Arc::clone(session), batch));
+                        let (driver, session) = (Arc::clone(&self.driver), Arc::clone(session));
+                        pipeline.send(D::do_jobs(driver, session, self.durable, batch));
                     }
                 }
             }
@@ -175,13 +209,6 @@ impl Lane {
             });
         }
         continues
-    }
-
-    /// Returns how far the server is, if batches may be sent before it has answered.
-    fn distance(&self, session: &Session) -> Option<Distance> {
-        // A pool of connections may give the connection to others after the first answer.
-        let answer_time = session.answer_time().filter(|_| self.shared.named.load(Ordering::Acquire))?;
-        Some(Distance { round_trip: lock(&self.shared.clock).round_trip()?, answer_time })
     }
 
     /// Counts one more connection that is given up, unless there are as many as may be: the server may have no
@@ -252,59 +279,4 @@ pub(super) async fn pause_unless_stable(mut backoff: Backoff, since: Timestamp) 
     }
     background::sleep(backoff.next_delay()).await;
     backoff
-}
-
-/// Does the jobs of one batch. Returns whether the connection is still good.
-async fn do_jobs(shared: Arc<Shared>, durable: bool, session: Arc<Session>, jobs: Vec<Job>) -> bool {
-    let batch = Batch { shared: &shared, session: &session, durable: durable && shared.target.durable };
-    let (mut exchanges, mut is_good) = (Vec::new(), true);
-    for job in jobs {
-        match job {
-            Job::Exchange(exchange) => exchanges.push(exchange),
-            Job::Send(messages, answer) => {
-                let sent = batch.send(&messages).await;
-                is_good &= sent.as_ref().err().is_none_or(|fault| !fault.is_broken);
-                drop(answer.send(sent.map_err(|fault| fault.error)));
-            }
-            Job::Raise(longest, epoch, answer) => {
-                let raised = batch.raise(longest, epoch).await;
-                is_good &= raised.as_ref().err().is_none_or(|fault| !fault.is_broken);
-                drop(answer.send(raised.map_err(|fault| fault.error)));
-            }
-            Job::List(List { from, after, below, limit }, answer) => {
-                let rows = session.query(&shared.statements.list, &[&from, &after, &below, &limit]).await;
-                let values = rows.map(|rows| rows.iter().map(|row| (row.get(0), row.get(1))).collect());
-                is_good &= !session.is_closed();
-                drop(answer.send(values.map_err(|error| batch.fault(&error).error)));
-            }
-        }
-    }
-    if exchanges.is_empty() { is_good } else { is_good & batch.carry_out(exchanges).await }
-}
-
-impl Call for Job {
-    fn is_given_up(&self) -> bool {
-        match self {
-            Self::Exchange(exchange) => exchange.answer.is_closed(),
-            Self::Send(_, answer) => answer.is_closed(),
-            Self::List(_, answer) => answer.is_closed(),
-            Self::Raise(_, _, answer) => answer.is_closed(),
-        }
-    }
-}
-
-impl Job {
-    fn fail(self, error: &Error) {
-        match self {
-            Self::Exchange(exchange) => drop(exchange.answer.send(Err(error.clone()))),
-            Self::Send(_, answer) => drop(answer.send(Err(error.clone()))),
-            Self::List(_, answer) => drop(answer.send(Err(error.clone()))),
-            Self::Raise(_, _, answer) => drop(answer.send(Err(error.clone()))),
-        }
-    }
-}
-
-/// Returns the error for a job whose answer was dropped.
-pub(super) fn given_up() -> Error {
-    errors::lost(&format!("waited {STATEMENT_LIMIT:?}"))
 }

@@ -1,6 +1,6 @@
 //! The bounds of the server's clock, from samples of it.
 
-use locker_cas::Time;
+use crate::time::Time;
 use locker_core::clock::Timestamp;
 use std::{collections::VecDeque, time::Duration};
 
@@ -15,7 +15,7 @@ const DRIFT: u64 = 2_000;
 
 /// The samples of the last seconds.
 #[derive(Debug, Default)]
-pub(super) struct Clock(VecDeque<Sample>);
+pub(super) struct Samples(VecDeque<Sample>);
 
 /// How far the server's clock is ahead of this process's, in microseconds, by one or more answers.
 #[derive(Clone, Copy, Debug)]
@@ -35,7 +35,7 @@ struct Bound {
     at: Timestamp,
 }
 
-impl Clock {
+impl Samples {
     /// Adds a sample: between `sent` and `heard`, the server's clock was `time`.
     pub(super) fn add(&mut self, sent: Timestamp, time: i64, heard: Timestamp) {
         // Each clock has shown its number for up to a microsecond.
@@ -124,14 +124,14 @@ mod tests {
         Timestamp::from_micros(micros)
     }
 
-    fn served(clock: &Clock, now: u64) -> (u64, u64) {
+    fn served(clock: &Samples, now: u64) -> (u64, u64) {
         let Time { now, spread, .. } = clock.time(at(now));
         (now.as_micros(), u64::try_from(spread.as_micros()).unwrap())
     }
 
     #[test]
     fn samples_bound_the_clock_together() {
-        let mut clock = Clock::default();
+        let mut clock = Samples::default();
         assert_eq!(clock.time(at(5)), Time::unknown());
         // The server is 1,000 ahead. One answer took long on its way here, the other request on its way there.
         clock.add(at(10_000), 11_010, at(10_400));
@@ -144,7 +144,7 @@ mod tests {
     /// What is not known about an old sample is no time of the network.
     #[test]
     fn round_trip_is_that_of_the_quickest_sample() {
-        let mut clock = Clock::default();
+        let mut clock = Samples::default();
         assert_eq!(clock.round_trip(), None);
         clock.add(at(10_000), 11_010, at(10_400));
         clock.add(at(5_010_000), 5_011_010, at(5_010_200));
@@ -155,7 +155,7 @@ mod tests {
     /// Each answer of the server brings one.
     #[test]
     fn samples_of_a_second_are_kept_as_one() {
-        let mut clock = Clock::default();
+        let mut clock = Samples::default();
         for at_micros in (0..3_000_000).step_by(100) {
             // The server is 1,000 ahead, and each answer takes 50 to 149.
             let took = 50 + at_micros / 100 % 100;
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn clock_that_was_set_drops_old_samples() {
-        let mut clock = Clock::default();
+        let mut clock = Samples::default();
         clock.add(at(10_000), 11_000, at(10_100));
         clock.add(at(20_000), 5_000, at(20_100));
         let (now, spread) = served(&clock, 20_100);
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn old_sample_is_less_exact_and_kept_if_it_is_the_last() {
-        let mut clock = Clock::default();
+        let mut clock = Samples::default();
         clock.add(at(10_000), 11_000, at(10_100));
         let (now, spread) = served(&clock, 60_010_100);
         assert!(now <= 60_011_000 - 30_000 && now + spread >= 60_011_100 + 30_000, "{now} {spread}");
@@ -193,7 +193,7 @@ mod tests {
     /// A merged sample forgot the drift: each merge came so early that it rounded to nothing.
     #[test]
     fn merged_samples_bound_a_faster_clock() {
-        let (mut clock, mut worst) = (Clock::default(), 0);
+        let (mut clock, mut worst) = (Samples::default(), 0);
         // The server's clock gains 500 parts per million. An answer each millisecond; only the first one is quick.
         let server = |local: u64| local + 1_000 + local * 500 / 1_000_000;
         for n in 0..990_u64 {
@@ -210,7 +210,7 @@ mod tests {
     /// A sample counted from its answer, although the server may have read its clock long before.
     #[test]
     fn slow_answer_bounds_a_faster_clock() {
-        let mut clock = Clock::default();
+        let mut clock = Samples::default();
         // The server's clock gains 500 microseconds while its answer is under way for a second.
         clock.add(at(10_000_000), 10_001_000, at(11_000_000));
         let (least, spread) = served(&clock, 11_000_000);

@@ -9,7 +9,7 @@ use locker_core::{background, clock::Timestamp, store::opening::COMMAND_TIMEOUT}
 use std::time::Duration;
 
 /// How long a connection may be silent while it has statements. The callers' own limits are shorter.
-pub(super) const STATEMENT_LIMIT: Duration = COMMAND_TIMEOUT.saturating_mul(3);
+pub const STATEMENT_LIMIT: Duration = COMMAND_TIMEOUT.saturating_mul(3);
 
 /// A shorter round trip is not worth more statements and commits.
 const FAR: Duration = Duration::from_millis(1);
@@ -19,11 +19,11 @@ const DEPTH: usize = 8;
 
 /// How long the answers of a connection take.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Distance {
+pub struct Distance {
     /// The time that the network needs for a question and its answer.
-    pub(super) round_trip: Duration,
+    pub round_trip: Duration,
     /// The time from a statement to its answer, of late.
-    pub(super) answer_time: Duration,
+    pub answer_time: Duration,
 }
 
 /// What became of the batches under way.

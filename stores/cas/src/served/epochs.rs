@@ -1,50 +1,32 @@
-//! What the answers to some statements tell about the whole store, in their last columns.
+//! What answers of a server tell about the whole store, and the epochs in which it has lost nothing.
 
-use locker_cas::Epoch;
+use crate::backend::Epoch;
 use locker_core::clock::Timestamp;
 use std::time::Duration;
-use tokio_postgres::Row;
-
-/// The columns: those of [`StoreState`].
-pub(super) const COLUMNS: &str = "{now}, coalesce((SELECT fence FROM {meta}), 0), \
-     coalesce((SELECT removals FROM {meta}), -1), coalesce((SELECT longest FROM {meta}), 0), \
-     coalesce((SELECT quick FROM {meta}), false), coalesce((SELECT quiet_until FROM {meta}), 0), \
-     (SELECT id FROM {boot})";
 
 /// What is added to the longest hold, in microseconds: clocks do not run at exactly the same rate.
-pub(super) const SLACK: i64 = 1_000_000;
+pub const SLACK: i64 = 1_000_000;
 
 /// The longest hold that counts: nothing is granted for an hour at most.
 const LONGEST: Duration = Duration::from_secs(3600);
 
-/// Times are on the clock of the server, in microseconds.
-pub(super) struct StoreState {
-    pub(super) now: i64,
+/// What the tables of a store say of it. Times are on the clock of the server, in microseconds.
+#[derive(Clone, Copy, Debug)]
+pub struct StoreState {
+    /// The present time.
+    pub now: i64,
     /// At least as high as the fences of all keys that were removed.
-    pub(super) fence: i64,
+    pub fence: i64,
     /// How often keys were removed, -1 if the table is empty.
-    pub(super) removals: i64,
-    pub(super) longest: i64,
-    /// Whether a process has ever used `durable=false`.
-    pub(super) quick: bool,
-    pub(super) quiet_until: i64,
-    /// The id in `locker_boot`.
-    pub(super) epoch: Option<i64>,
-}
-
-impl StoreState {
-    pub(super) fn of(row: &Row) -> Self {
-        let first = row.len() - 7;
-        Self {
-            now: row.get(first),
-            fence: row.get(first + 1),
-            removals: row.get(first + 2),
-            longest: row.get(first + 3),
-            quick: row.get(first + 4),
-            quiet_until: row.get(first + 5),
-            epoch: row.get(first + 6),
-        }
-    }
+    pub removals: i64,
+    /// No hold was granted for longer.
+    pub longest: i64,
+    /// Whether a process has ever granted what a crash of the server loses.
+    pub quick: bool,
+    /// Nothing is granted before.
+    pub quiet_until: i64,
+    /// The id in `locker_boot`, whose row is gone after anything that may have lost writes.
+    pub epoch: Option<i64>,
 }
 
 /// What is known about the present epoch: the row of `locker_boot`.
