@@ -12,6 +12,7 @@ mod jobs;
 mod server;
 
 mod epochs;
+mod hosts;
 mod pipeline;
 mod samples;
 
@@ -30,6 +31,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use tokio::sync::{oneshot, watch};
 
 pub use epochs::{SLACK, StoreState};
+pub use hosts::first_of;
 pub use jobs::{Exchange, Job, List, Numbers, fail};
 pub use lanes::{CONNECT_LIMIT, Driver, Lanes};
 pub use listening::{Listening, keep_listening};

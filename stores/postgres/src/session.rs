@@ -1,10 +1,8 @@
 //! One connection to the server.
 
 use super::{errors, sql::Statement, url::Target};
-use futures_util::{
-    StreamExt,
-    stream::{self, FuturesUnordered},
-};
+use futures_util::{StreamExt, stream};
+use locker_cas::served::first_of;
 use locker_core::{
     background,
     clock::Timestamp,
@@ -44,10 +42,6 @@ pub(super) struct Session {
     _stop: oneshot::Sender<()>,
 }
 
-/// How long the hosts of a URL are alone, each before the next one is tried beside it: a host that takes connections
-/// and never answers would use up the time of all.
-const HEAD_START: Duration = Duration::from_millis(500);
-
 /// A parameter of a statement.
 pub(super) type Parameter<'a> = &'a (dyn ToSql + Sync);
 
@@ -78,15 +72,18 @@ impl Session {
     ) -> Result<Self> {
         #[cfg(feature = "tls")]
         if let Some(connector) = &target.connector {
-            let connect = |host: Config| {
-                let connector = connector.clone();
+            let connect = |at: usize| {
+                let (host, connector) = (only(config, at), connector.clone());
                 async move { host.connect(connector).await }
             };
-            let connected = first_of_hosts(config, connect).await;
+            let connected = first_of(config.get_hosts().len(), connect).await;
             return Self::new(target, connected, named, notified);
         }
-        let connect = |host: Config| async move { host.connect(tokio_postgres::NoTls).await };
-        let connected = first_of_hosts(config, connect).await;
+        let connect = |at: usize| {
+            let host = only(config, at);
+            async move { host.connect(tokio_postgres::NoTls).await }
+        };
+        let connected = first_of(config.get_hosts().len(), connect).await;
         Self::new(target, connected, named, notified)
     }
 
@@ -186,48 +183,6 @@ impl Session {
 async fn abandoned(stopped: oneshot::Receiver<()>) {
     drop(stopped.await);
     background::sleep(Duration::from_secs(1)).await;
-}
-
-/// Connects to the first host that succeeds, tried in the order of the URL.
-///
-/// # Errors
-/// Returns the error of the last host.
-async fn first_of_hosts<F, T>(
-    config: &Config,
-    connect: impl Fn(Config) -> F,
-) -> Result<T, tokio_postgres::Error>
-where
-    F: Future<Output = Result<T, tokio_postgres::Error>>,
-{
-    let count = config.get_hosts().len();
-    if count < 2 {
-        return connect(config.clone()).await;
-    }
-    let attempt = |at: usize| {
-        let connecting = connect(only(config, at));
-        async move { (at, connecting.await) }
-    };
-    let (mut attempts, mut begun) = (FuturesUnordered::new(), 0);
-    let mut last: Option<(usize, tokio_postgres::Error)> = None;
-    loop {
-        if begun < count {
-            attempts.push(attempt(begun));
-            begun += 1;
-        }
-        let ended = tokio::select! {
-            biased;
-            ended = attempts.next() => ended,
-            () = background::sleep(HEAD_START), if begun < count => continue,
-        };
-        match (ended, last.take()) {
-            (Some((_, Ok(connected))), _) => return Ok(connected),
-            (Some((at, Err(error))), former) => {
-                last = former.filter(|(before, _)| *before > at).or(Some((at, error)));
-            }
-            (None, Some((_, error))) => return Err(error),
-            (None, None) => unreachable!("each attempt ends with a result"),
-        }
-    }
 }
 
 /// Returns how to connect to one of the hosts alone.

@@ -1,0 +1,155 @@
+//! The table from errors of the server to errors for callers.
+
+use locker_cas::served::{self, Fault};
+use locker_core::error::{Error, ErrorKind};
+use mysql_async::ServerError;
+use std::error::Error as _;
+
+/// The name of the kind of server, for messages.
+pub(super) const PRODUCT: &str = "MySQL";
+
+/// The numbers of errors.
+pub(super) mod code {
+    /// Another table, column or file is there: `CREATE` was repeated.
+    pub(crate) const ROUTINE_EXISTS: u16 = 1304;
+    pub(crate) const NO_SUCH_THREAD: u16 = 1094;
+    pub(crate) const NO_SUCH_TABLE: u16 = 1146;
+    pub(crate) const INTERRUPTED: u16 = 1317;
+    pub(crate) const EXECUTION_TIME: [u16; 2] = [1969, 3024];
+    /// A lock of another transaction: a deadlock, or a wait that was too long.
+    pub(super) const LOST: [u16; 3] = [1205, 1213, 3572];
+    /// The server ends the connection, whatever became of the statement.
+    pub(super) const ENDING: [u16; 5] = [1053, 1077, 1079, 1927, 4031];
+    /// The server takes no writes any more.
+    pub(super) const READ_ONLY: [u16; 3] = [1290, 1792, 1836];
+    /// A right is missing.
+    pub(super) const DENIED: [u16; 7] = [1044, 1095, 1142, 1143, 1227, 1370, 1419];
+    /// Rights that only procedures for users need.
+    pub(crate) const PROCEDURES: [u16; 4] = [1044, 1227, 1370, 1419];
+    pub(crate) const NOT_OWNER: u16 = 1095;
+    /// A store engine or a group of servers refuses tables without transactions.
+    pub(crate) const BEFORE_GROUP: u16 = 3098;
+}
+
+/// Returns why a statement failed. If the server has answered without ending the connection, it has not carried out
+/// the statement. Otherwise it may have done so, or may still do so.
+pub(super) fn of_statement(error: &mysql_async::Error) -> Fault {
+    let mysql_async::Error::Server(refusal) = error else {
+        return Fault { error: served::lost(PRODUCT, &text(error)), is_lost: false, is_broken: true };
+    };
+    let has_ended = code::ENDING.contains(&refusal.code);
+    let error = of_refusal(refusal);
+    Fault {
+        error: if has_ended { error.unknown() } else { error },
+        is_lost: code::LOST.contains(&refusal.code),
+        is_broken: has_ended || code::READ_ONLY.contains(&refusal.code),
+    }
+}
+
+/// Returns the error of an attempt to connect to `address`.
+pub(super) fn of_connecting(error: mysql_async::Error, address: &str) -> Error {
+    let failed = match &error {
+        mysql_async::Error::Server(refusal) => {
+            let (kind, hint) = kind_and_hint(refusal);
+            Error::new(kind, format!("{address} refused: {} ({}){hint}", refusal.message, refusal.code))
+        }
+        other => Error::new(ErrorKind::Unavailable, format!("cannot connect to {address}: {}", text(other))),
+    };
+    failed.with_source(error)
+}
+
+/// Returns the error for a missing answer: the outcome is unknown.
+pub(super) fn lost(why: &str) -> Error {
+    served::lost(PRODUCT, why)
+}
+
+/// Returns the number of the error, if it is one of the server.
+pub(super) fn code_of(error: &mysql_async::Error) -> Option<u16> {
+    match error {
+        mysql_async::Error::Server(refusal) => Some(refusal.code),
+        _ => None,
+    }
+}
+
+/// Returns whether the user lacks a right.
+pub(super) fn is_denied(error: &mysql_async::Error) -> bool {
+    code_of(error).is_some_and(|code| code::DENIED.contains(&code))
+}
+
+fn of_refusal(refusal: &ServerError) -> Error {
+    let (kind, hint) = kind_and_hint(refusal);
+    Error::new(kind, format!("{PRODUCT} refused: {} ({}){hint}", refusal.message, refusal.code))
+}
+
+/// Returns the kind of an error, and a hint. A statement that is wrong is a mistake of this crate or of the user, so
+/// that a retry does not help.
+fn kind_and_hint(refusal: &ServerError) -> (ErrorKind, &'static str) {
+    use ErrorKind as K;
+    match refusal.code {
+        1040 | 1203 | 1226 => (
+            K::Unavailable,
+            " (raise max_connections: a process needs its lanes and two connections, see the parameter `lanes`)",
+        ),
+        1045 | 1698 => {
+            (K::Misused, " (pass user and password in the URL: mysql://USER:PASSWORD@HOST/DATABASE)")
+        }
+        1049 => (K::Misused, " (create it, or name another one in the URL: mysql://HOST/DATABASE)"),
+        1146 => (K::Unavailable, " (the tables are gone: they are made again)"),
+        1064 => (K::Misused, " (MySQL 8.0.1 or MariaDB 10.6 is needed)"),
+        1665 => (K::Misused, " (set binlog_format=ROW)"),
+        code if code::READ_ONLY.contains(&code) => {
+            (K::Unavailable, " (this is a replica: pass the address of the primary)")
+        }
+        code if code::DENIED.contains(&code) => (K::Misused, " (see `locker store sql`)"),
+        _ if refusal.state.starts_with("42") => (K::Misused, ""),
+        _ => (K::Unavailable, ""),
+    }
+}
+
+/// Returns the text of an error and of what caused it.
+fn text(error: &mysql_async::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        source = cause.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(code: u16, state: &str) -> Fault {
+        let refusal = ServerError { code, message: "no".into(), state: state.into() };
+        of_statement(&mysql_async::Error::Server(refusal))
+    }
+
+    #[test]
+    fn errors_have_a_kind_and_a_certainty() {
+        for (code, state, kind, is_certain, is_lost, is_broken) in [
+            (1213, "40001", ErrorKind::Unavailable, true, true, false),
+            (1205, "HY000", ErrorKind::Unavailable, true, true, false),
+            (1146, "42S02", ErrorKind::Unavailable, true, false, false),
+            (1142, "42000", ErrorKind::Misused, true, false, false),
+            (1064, "42000", ErrorKind::Misused, true, false, false),
+            (1290, "HY000", ErrorKind::Unavailable, true, false, true),
+            (1053, "08S01", ErrorKind::Unavailable, false, false, true),
+            (1927, "70100", ErrorKind::Unavailable, false, false, true),
+            (1114, "HY000", ErrorKind::Unavailable, true, false, false),
+        ] {
+            let fault = refused(code, state);
+            assert_eq!(
+                (fault.error.kind(), fault.error.is_certain(), fault.is_lost, fault.is_broken),
+                (kind, is_certain, is_lost, is_broken),
+                "{code}"
+            );
+        }
+        let silence = of_statement(&mysql_async::Error::Driver(mysql_async::DriverError::ConnectionClosed));
+        assert!(!silence.error.is_certain() && silence.is_broken);
+    }
+}

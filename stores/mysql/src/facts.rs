@@ -1,0 +1,121 @@
+//! What kind of server it is, and which are refused because the store could not keep its promises there.
+
+use super::{answers::value, errors, session::Session};
+use locker_core::error::{Error, ErrorKind, Result};
+use std::collections::HashMap;
+
+/// What a store needs to know of the server.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Facts {
+    /// An expression for what is different on each server.
+    pub(super) server: &'static str,
+    /// Whether a crash may lose writes that were answered.
+    pub(super) is_lossy: bool,
+    /// The maximum of bytes of one packet.
+    pub(super) packet: usize,
+}
+
+/// The expression for [`Facts::is_lossy`].
+pub(super) const IS_LOSSY: &str =
+    "(@@GLOBAL.innodb_flush_log_at_trx_commit<>1 OR (@@GLOBAL.log_bin<>0 AND @@GLOBAL.sync_binlog<>1))";
+
+/// A batch has at most that much.
+const SMALLEST_PACKET: usize = 4 << 20;
+
+/// The names of the variables that are asked for.
+const ASKED: &str = "'binlog_format','group_replication_single_primary_mode','log_bin','max_allowed_packet',\
+                     'version','version_comment','wsrep_on'";
+
+/// Asks for the facts.
+pub(super) async fn ask(session: &Session) -> Result<Facts> {
+    let asked =
+        [format!("SHOW GLOBAL VARIABLES WHERE Variable_name IN ({ASKED})"), format!("SELECT {IS_LOSSY}")];
+    let mut answers = session.run(&asked).await;
+    if let Some(error) = &answers.error {
+        return Err(errors::of_statement(error).error);
+    }
+    let (lossy, variables) = (answers.done.pop(), answers.done.pop());
+    let is_lossy = lossy.and_then(|answer| value::<i64>(answer.rows.first()?, 0)) != Some(0);
+    let variables = variables.map(|answer| answer.rows).unwrap_or_default();
+    let pair = |row| Some((value::<String>(row, 0)?.to_lowercase(), value::<String>(row, 1)?));
+    of(&variables.iter().filter_map(pair).collect(), is_lossy)
+}
+
+fn of(variables: &HashMap<String, String>, is_lossy: bool) -> Result<Facts> {
+    let variable = |name: &str| variables.get(name).map_or("", String::as_str);
+    let (version, comment) = (variable("version"), variable("version_comment"));
+    let refused =
+        |why: &str| Err(Error::new(ErrorKind::Misused, format!("{why} (this is {version} {comment})")));
+    let all = format!("{version} {comment}").to_lowercase();
+    for other in ["TiDB", "Vitess", "PlanetScale"] {
+        if all.contains(&other.to_lowercase()) {
+            return refused(&format!("{other} is no MySQL on which a store can keep its promises"));
+        }
+    }
+    let is_mariadb = all.contains("mariadb");
+    let least = if is_mariadb { [10, 6, 0] } else { [8, 0, 1] };
+    if numbers(version) < least {
+        return refused("MySQL 8.0.1 or MariaDB 10.6 is needed, for SKIP LOCKED");
+    }
+    if variable("wsrep_on") == "ON" {
+        return refused(
+            "a Galera cluster gives the same lock on several nodes: pass a server that stands alone",
+        );
+    }
+    if variable("group_replication_single_primary_mode") == "OFF" && comment.contains("group") {
+        return refused("a group with several primaries gives the same lock on each");
+    }
+    if variable("log_bin") == "ON" && variable("binlog_format") == "STATEMENT" {
+        return refused(
+            "binlog_format=STATEMENT cannot replicate the writes of a store: set binlog_format=ROW",
+        );
+    }
+    let packet = variable("max_allowed_packet").parse().unwrap_or(0);
+    if packet < SMALLEST_PACKET {
+        return refused(&format!("max_allowed_packet is {packet}: a store needs at least {SMALLEST_PACKET}"));
+    }
+    let server = if is_mariadb { "CONCAT_WS('/',@@server_id,@@hostname,@@port)" } else { "@@server_uuid" };
+    Ok(Facts { server, is_lossy, packet })
+}
+
+/// Returns the first three numbers of a version.
+fn numbers(version: &str) -> [u32; 3] {
+    let mut numbers = version.split(|letter: char| !letter.is_ascii_digit()).map(str::parse);
+    [(); 3].map(|()| numbers.next().and_then(Result::ok).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts(pairs: &[(&str, &str)]) -> Result<Facts> {
+        let known = [("version", "8.4.2"), ("max_allowed_packet", "67108864"), ("log_bin", "ON")];
+        let pairs = known.iter().chain(pairs).map(|(name, value)| ((*name).into(), (*value).into()));
+        of(&pairs.collect(), false)
+    }
+
+    #[test]
+    fn servers_are_refused_by_name() {
+        for (pairs, expected) in [
+            (&[("version", "8.0.11-TiDB-v7.5.0")][..], "TiDB"),
+            (&[("version", "8.0.30-Vitess")], "Vitess"),
+            (&[("version_comment", "PlanetScale")], "PlanetScale"),
+            (&[("version", "5.7.44")], "8.0.1"),
+            (&[("version", "10.5.9-MariaDB")], "10.6"),
+            (&[("wsrep_on", "ON")], "Galera"),
+            (&[("binlog_format", "STATEMENT")], "STATEMENT"),
+            (&[("max_allowed_packet", "1048576")], "max_allowed_packet"),
+        ] {
+            let error = facts(pairs).unwrap_err();
+            assert!(error.kind() == ErrorKind::Misused && error.message().contains(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn servers_are_told_apart() {
+        assert_eq!(facts(&[]).unwrap().server, "@@server_uuid");
+        let maria = facts(&[("version", "10.11.19-MariaDB-0+deb12u1"), ("binlog_format", "MIXED")]).unwrap();
+        assert!(maria.server.contains("@@server_id"));
+        assert_eq!(maria.packet, 64 << 20);
+    }
+}

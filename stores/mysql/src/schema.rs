@@ -1,0 +1,194 @@
+//! The tables of the store and the procedures for its users, made at its first use.
+
+use super::{
+    answers::value,
+    errors::{self, code},
+    facts::Facts,
+    session::Session,
+    sql::NOW,
+};
+use locker_core::{
+    error::{Error, ErrorKind, Result},
+    id::Id,
+};
+
+/// The format of the tables.
+const FORMAT: i64 = 1;
+
+/// In a new database nothing can have been lost.
+///
+/// `locker_meta` has one row. `fence`: no fence of a removed key was higher. `removals`: changes with every removal of
+/// keys. `swept`: when a process last tried that. `longest`: no hold was granted for longer. `quick`: whether a process
+/// has ever granted what a crash may lose. `server`: that of the row in `locker_boot`. `quiet_until`: nothing is granted
+/// before.
+///
+/// `locker_boot` is empty after the server was started. Every write needs its row.
+const TABLES: [&str; 5] = [
+    "CREATE TABLE IF NOT EXISTS locker_keys (
+    `key` varbinary(2000) NOT NULL PRIMARY KEY,
+    version bigint NOT NULL,
+    over_at bigint NOT NULL,
+    fence bigint NOT NULL,
+    held_until bigint NOT NULL,
+    state longblob NOT NULL
+) ENGINE=InnoDB",
+    "CREATE TABLE IF NOT EXISTS locker_mail (
+    inbox int unsigned NOT NULL,
+    id bigint unsigned NOT NULL AUTO_INCREMENT,
+    at bigint NOT NULL,
+    text mediumblob NOT NULL,
+    PRIMARY KEY (inbox, id),
+    KEY (id)
+) ENGINE=InnoDB",
+    "CREATE TABLE IF NOT EXISTS locker_fences (
+    name varbinary(2000) NOT NULL PRIMARY KEY,
+    fence bigint NOT NULL
+) ENGINE=InnoDB",
+    "CREATE TABLE IF NOT EXISTS locker_boot (
+    single tinyint NOT NULL PRIMARY KEY,
+    id bigint NOT NULL,
+    server varchar(255) NOT NULL
+) ENGINE=MEMORY",
+    "CREATE TABLE IF NOT EXISTS locker_meta (
+    single tinyint NOT NULL PRIMARY KEY,
+    format int NOT NULL,
+    fence bigint NOT NULL,
+    removals bigint NOT NULL,
+    swept bigint NOT NULL,
+    longest bigint NOT NULL DEFAULT 11000000,
+    quick tinyint NOT NULL DEFAULT 0,
+    server varchar(255) NOT NULL DEFAULT '',
+    quiet_until bigint NOT NULL DEFAULT 0
+) ENGINE=InnoDB",
+];
+
+/// Returns the procedures, which have the rights of their callers.
+///
+/// `locker_fence` is called first in a transaction that writes under a lock of any store: effects take place in the
+/// order of fences. `locker_held` is called last in one that writes under a lock of this store: nobody gets the lock
+/// before the commit.
+fn procedures() -> [String; 2] {
+    [
+        "CREATE PROCEDURE locker_fence(n VARBINARY(2000), f BIGINT) SQL SECURITY INVOKER
+BEGIN
+    DECLARE present BIGINT;
+    DECLARE refusal VARCHAR(128);
+    INSERT INTO locker_fences (name, fence) VALUES (n, f) ON DUPLICATE KEY UPDATE fence = GREATEST(fence, f);
+    SELECT fence INTO present FROM locker_fences WHERE name = n FOR UPDATE;
+    IF present > f THEN
+        SET refusal = CONCAT('LK001: fence ', f, ' is stale: a later holder has written');
+        SIGNAL SQLSTATE '45000' SET MYSQL_ERRNO = 31001, MESSAGE_TEXT = refusal;
+    END IF;
+END"
+        .into(),
+        // The wait for the row may have taken time: the clock is read after it.
+        format!(
+            "CREATE PROCEDURE locker_held(k VARBINARY(2000), f BIGINT) SQL SECURITY INVOKER
+BEGIN
+    DECLARE held BIGINT;
+    DECLARE refusal VARCHAR(128);
+    SELECT held_until INTO held FROM locker_keys WHERE `key` = k AND fence = f LOCK IN SHARE MODE;
+    IF held IS NULL OR held <= {NOW} THEN
+        SET refusal = CONCAT('LK002: it is not held with fence ', f);
+        SIGNAL SQLSTATE '45000' SET MYSQL_ERRNO = 31002, MESSAGE_TEXT = refusal;
+    END IF;
+END"
+        ),
+    ]
+}
+
+/// Returns the statements that make the tables and procedures in the present database, for the command line client.
+#[must_use]
+pub fn schema_sql() -> String {
+    let tables = TABLES.map(|table| format!("{table};\n")).concat();
+    let procedures = procedures().map(|procedure| format!("{procedure}//\n")).concat();
+    let meta = first_row("''");
+    format!("{tables}{meta};\nDELIMITER //\n{procedures}DELIMITER ;\n")
+}
+
+/// Returns the statements that let `user`, such as `'app'@'%'`, use the tables and procedures of a database.
+#[must_use]
+pub fn grants_sql(database: &str, user: &str) -> String {
+    let database = format!("`{}`", database.replace('`', "``"));
+    let tables = ["keys", "mail", "meta", "boot", "fences"];
+    let tables = tables.map(|table| {
+        format!("GRANT SELECT, INSERT, UPDATE, DELETE ON {database}.locker_{table} TO {user};\n")
+    });
+    format!("{}GRANT EXECUTE ON {database}.* TO {user};\n", tables.concat())
+}
+
+fn first_row(server: &str) -> String {
+    format!(
+        "INSERT IGNORE INTO locker_meta (single,format,fence,removals,swept,server) \
+         VALUES (1,{FORMAT},0,{NOW},0,{server})"
+    )
+}
+
+/// Makes the tables unless they are there. Several processes may try at once.
+pub(super) async fn ensure(session: &Session, facts: &Facts, user: &str) -> Result<()> {
+    let refused = |error: &mysql_async::Error| {
+        if errors::is_denied(error) { denied(error, user) } else { errors::of_statement(error).error }
+    };
+    let format = session.one("SELECT format FROM locker_meta".into()).await;
+    match format {
+        Ok(answer) => match answer.rows.first().and_then(|row| value::<i64>(row, 0)) {
+            Some(FORMAT) => Ok(()),
+            Some(format) => Err(unknown_format(format)),
+            // What it said of losses is gone with it.
+            None => run(session, vec![first_row("''")]).await.map_err(|error| refused(&error)),
+        },
+        Err(error) if errors::code_of(&error) == Some(code::NO_SUCH_TABLE) => {
+            create(session, facts).await.map_err(|error| refused(&error))
+        }
+        Err(error) => Err(refused(&error)),
+    }
+}
+
+async fn create(session: &Session, facts: &Facts) -> Result<(), mysql_async::Error> {
+    let mut statements: Vec<String> = TABLES.map(String::from).into();
+    statements.push(first_row(facts.server));
+    let id = Id::random().low_half() >> 1;
+    statements
+        .push(format!("INSERT IGNORE INTO locker_boot (single,id,server) VALUES (1,{id},{})", facts.server));
+    run(session, statements).await?;
+    for procedure in procedures() {
+        match session.one(procedure).await {
+            // They are for users. Without the right, an administrator makes them.
+            Err(error) if errors::code_of(&error).is_some_and(is_harmless) => {}
+            made => drop(made?),
+        }
+    }
+    Ok(())
+}
+
+fn is_harmless(code: u16) -> bool {
+    code == code::ROUTINE_EXISTS || code::PROCEDURES.contains(&code)
+}
+
+async fn run(session: &Session, statements: Vec<String>) -> Result<(), mysql_async::Error> {
+    session.run(&statements).await.last().map(drop)
+}
+
+fn unknown_format(format: i64) -> Error {
+    let what_to_do = if format > FORMAT {
+        "update it"
+    } else {
+        "end all processes that use them, and drop them with what they hold: `DROP TABLE locker_keys, locker_meta, \
+         locker_boot, locker_mail`"
+    };
+    let message =
+        format!("the tables of the database have format {format}, this build needs {FORMAT}: {what_to_do}");
+    Error::new(ErrorKind::Conflict, message)
+}
+
+fn denied(error: &mysql_async::Error, user: &str) -> Error {
+    let refusal = errors::of_statement(error).error;
+    Error::new(
+        ErrorKind::Misused,
+        format!(
+            "{}; a store that makes its tables itself needs `GRANT ALL ON DATABASE.* TO '{user}'@'%'`; for tables that \
+             an administrator has made, `locker store sql` prints what to run",
+            refusal.message()
+        ),
+    )
+}

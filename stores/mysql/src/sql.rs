@@ -1,0 +1,204 @@
+//! The statements.
+//!
+//! Writes name the version that they replace, and need the row of `locker_boot` that the process knows. Values are in
+//! them as hexadecimal literals, so that several statements go in one packet. A write waits for no row: one that
+//! another transaction has locked counts as lost.
+
+use super::{
+    errors::code::{EXECUTION_TIME, INTERRUPTED},
+    facts::{Facts, IS_LOSSY},
+};
+use locker_cas::{
+    ABSENT, Inbox, Message, Version,
+    served::{Exchange, List, Numbers, SLACK},
+};
+use std::fmt::Write as _;
+
+/// The time of the server in microseconds.
+pub(super) const NOW: &str = "TIMESTAMPDIFF(MICROSECOND,'1970-01-01',UTC_TIMESTAMP(6))";
+
+/// The columns of a `StoreState`, of `locker_meta` as `m` and `locker_boot` as `b`.
+const STORE_STATE: &str = "m.fence,m.removals,m.longest,m.quick,m.quiet_until,b.id";
+
+/// The seconds between two sweeps.
+pub(super) const SWEEP_SECONDS: u64 = 60;
+
+/// How long a process waits in one statement for messages, in seconds. Others notice its end after some times that.
+pub(super) const LONGEST_WAIT: f64 = 0.9;
+
+/// Returns a literal of bytes.
+pub(super) fn literal(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len() * 2 + 3);
+    text.push_str("x'");
+    for byte in bytes {
+        // Writing to a text does not fail.
+        let _ = write!(text, "{byte:02x}");
+    }
+    text.push('\'');
+    text
+}
+
+impl Facts {
+    /// Returns the condition that the epoch is the one with this id.
+    fn in_epoch(&self, id: i64) -> String {
+        format!("EXISTS (SELECT 1 FROM locker_boot WHERE id={id} AND server={})", self.server)
+    }
+
+    /// Returns the tables of a `StoreState`.
+    fn tables(&self) -> String {
+        format!("locker_meta m LEFT JOIN locker_boot b ON b.server={}", self.server)
+    }
+
+    /// Writes a value: the id that is inserted is the new version.
+    pub(super) fn write(&self, exchange: &Exchange) -> String {
+        let key = literal(exchange.key().as_bytes());
+        let value = literal(exchange.write.value.as_deref().unwrap_or_default());
+        let Numbers { lasts, fence, held_until } = exchange.numbers();
+        let (epoch, version) = (self.in_epoch(exchange.epoch), exchange.write.expected);
+        if version == ABSENT {
+            // The row is looked for in the snapshot that has the removals: a removal that commits later refuses.
+            let removals = exchange.removals;
+            return format!(
+                "INSERT IGNORE INTO locker_keys (`key`,version,state,over_at,fence,held_until) \
+                 SELECT {key},LAST_INSERT_ID({NOW}),{value},{NOW}+{lasts},{fence},{held_until} FROM locker_meta \
+                 WHERE removals={removals} AND {epoch} \
+                 AND NOT EXISTS (SELECT 1 FROM locker_keys WHERE `key`={key})"
+            );
+        }
+        // Without the limit, MySQL waits for a row that is locked.
+        format!(
+            "UPDATE locker_keys k JOIN (SELECT `key` FROM locker_keys WHERE `key`={key} AND version={version} \
+             AND {epoch} LIMIT 1 FOR UPDATE SKIP LOCKED) x ON x.`key`=k.`key` \
+             SET k.version=LAST_INSERT_ID(GREATEST(k.version+1,{NOW})),k.state={value},k.over_at={NOW}+{lasts},\
+             k.fence=GREATEST(k.fence,{fence}),k.held_until={held_until}"
+        )
+    }
+
+    /// Reads a key and the state of the store: version, value unless the version is the expected one, and the state.
+    pub(super) fn look(&self, key: &str, expected: Version) -> String {
+        let key = literal(key.as_bytes());
+        format!(
+            "SELECT k.version,IF(k.version={expected},NULL,k.state),{NOW},{STORE_STATE} \
+             FROM {} LEFT JOIN locker_keys k ON k.`key`={key}",
+            self.tables()
+        )
+    }
+
+    /// Returns the state of the store, whether a crash may lose writes, and whether the server takes writes.
+    pub(super) fn sample(&self) -> String {
+        format!("SELECT {NOW},{STORE_STATE},{IS_LOSSY},@@GLOBAL.read_only FROM {}", self.tables())
+    }
+
+    /// Raises the longest hold, in an epoch.
+    pub(super) fn raise(&self, longest: i64, epoch: i64) -> String {
+        let condition = self.in_epoch(epoch);
+        format!("UPDATE locker_meta SET longest={longest} WHERE longest<{longest} AND {condition}")
+    }
+
+    /// Returns the id of the epoch.
+    pub(super) fn epoch(&self) -> String {
+        format!("SELECT id FROM locker_boot WHERE server={}", self.server)
+    }
+
+    /// Begins an epoch, if there is none on this server. If writes may have been lost, a quiet time begins: until the
+    /// longest hold that was ever granted is over.
+    ///
+    /// The quiet time is committed before the row is there. Two processes that do so at once prolong it a little.
+    pub(super) fn begin_epoch(&self, id: u64) -> [String; 3] {
+        let Self { server, is_lossy, .. } = self;
+        [
+            format!(
+                "UPDATE locker_meta SET quiet_until=IF(server={server} AND quick=0 AND NOT {is_lossy},quiet_until,\
+                 GREATEST(quiet_until,{NOW}+longest+{SLACK})),server={server} \
+                 WHERE NOT EXISTS (SELECT 1 FROM locker_boot WHERE server={server})"
+            ),
+            format!("DELETE FROM locker_boot WHERE server<>{server}"),
+            format!("INSERT IGNORE INTO locker_boot (single,id,server) VALUES (1,{id},{server})"),
+        ]
+    }
+}
+
+/// Adds messages, if the statement before has changed one row.
+pub(super) fn mail_after(messages: &[Message]) -> String {
+    let rows: Vec<_> = messages.iter().enumerate().map(|(at, message)| row(at, message)).collect();
+    let rows = rows.join(" UNION ALL ");
+    format!(
+        "INSERT INTO locker_mail (inbox,at,text) SELECT m.inbox,{NOW},m.text FROM ({rows}) m WHERE ROW_COUNT()=1"
+    )
+}
+
+fn row(at: usize, Message { to, text }: &Message) -> String {
+    let (text, names) =
+        (literal(text.as_bytes()), if at == 0 { [" AS inbox", " AS text"] } else { ["", ""] });
+    format!("SELECT {to}{},{text}{}", names[0], names[1])
+}
+
+/// Adds messages.
+pub(super) fn mail<'a>(messages: impl IntoIterator<Item = &'a Message>) -> String {
+    let row = |message: &Message| format!("({},{NOW},{})", message.to, literal(message.text.as_bytes()));
+    let rows: Vec<_> = messages.into_iter().map(row).collect();
+    format!("INSERT INTO locker_mail (inbox,at,text) VALUES {}", rows.join(","))
+}
+
+/// Returns the name of the lock that the process with this inbox holds, so that others see that it lives. Names are
+/// those of the server, whatever database.
+fn name_of(inbox: Inbox) -> String {
+    format!("CONCAT('locker_',LEFT(SHA2(LOWER(DATABASE()),256),16),'_{inbox:08x}')")
+}
+
+/// Returns the connections that have the locks of these inboxes.
+pub(super) fn owners(inboxes: &[Inbox]) -> String {
+    let owners: Vec<_> = inboxes.iter().map(|inbox| format!("IS_USED_LOCK({})", name_of(*inbox))).collect();
+    format!("SELECT {}", owners.join(","))
+}
+
+/// Wakes the process with this inbox: error 1094 if there is none.
+pub(super) fn wake(inbox: Inbox) -> String {
+    format!("KILL QUERY IS_USED_LOCK({})", name_of(inbox))
+}
+
+/// Takes the lock of this inbox for the connection, if it is free.
+pub(super) fn claim(inbox: Inbox) -> String {
+    format!("SELECT GET_LOCK({},0)", name_of(inbox))
+}
+
+/// Waits until there is a message that was not heard, until it is woken, or for some seconds.
+pub(super) fn wait(inbox: Inbox, heard: &[u64], seconds: f64) -> String {
+    format!(
+        "SELECT IF(EXISTS(SELECT 1 FROM locker_mail WHERE inbox={inbox}{}),0,SLEEP({seconds}))",
+        not_in(heard)
+    )
+}
+
+/// Returns the messages that were not heard.
+pub(super) fn hear(inbox: Inbox, heard: &[u64]) -> String {
+    format!("SELECT id,text FROM locker_mail WHERE inbox={inbox}{} ORDER BY id LIMIT 1000", not_in(heard))
+}
+
+/// Not those after the last one: one with a lower id may be committed later.
+fn not_in(heard: &[u64]) -> String {
+    if heard.is_empty() { String::new() } else { format!(" AND id NOT IN ({})", listed(heard)) }
+}
+
+/// Removes messages that were heard.
+pub(super) fn forget(inbox: Inbox, heard: &[u64]) -> String {
+    format!("DELETE FROM locker_mail WHERE inbox={inbox} AND id IN ({})", listed(heard))
+}
+
+fn listed(numbers: &[u64]) -> String {
+    numbers.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+}
+
+/// Returns a page of keys and values.
+pub(super) fn list(List { from, after, below, limit }: &List) -> String {
+    let [from, after, below] = [from, after, below].map(|text| literal(text.as_bytes()));
+    format!(
+        "SELECT `key`,state FROM locker_keys WHERE `key`>={from} AND `key`>{after} AND `key`<{below} \
+         ORDER BY `key` LIMIT {limit}"
+    )
+}
+
+/// Returns whether the error of a wait means no more than that somebody has woken it.
+pub(super) fn is_woken(code: u16) -> bool {
+    code == INTERRUPTED || EXECUTION_TIME.contains(&code)
+}

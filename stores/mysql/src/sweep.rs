@@ -1,0 +1,92 @@
+//! The removal of values that are over, and of messages that nobody has heard.
+
+use super::{
+    answers::value,
+    driver::Driver,
+    errors,
+    session::{Idle, Session},
+    sql::{NOW, SWEEP_SECONDS, literal},
+};
+use locker_cas::served::CONNECT_LIMIT;
+use locker_core::{background, diagnostics, error::Result};
+use mysql_async::Row;
+use std::{sync::Arc, time::Duration};
+
+/// The time between two attempts.
+pub(super) const INTERVAL: Duration = Duration::from_secs(SWEEP_SECONDS);
+/// The maximum of values that one transaction removes.
+const MAX_REMOVED: usize = 500;
+/// The maximum of transactions in a row.
+const MAX_STATEMENTS: usize = 120;
+/// How long all of them may take.
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// Removes what is over in the background, unless another process has done so within the last minute.
+pub(super) fn try_now(driver: &Arc<Driver>) {
+    let driver = Arc::clone(driver);
+    background::spawn(async move {
+        tokio::select! {
+            removed = remove_in_turn(&driver) => if let Err(error) = removed {
+                diagnostics::warn_aloud(&format!("values that are over were not removed from MySQL: {error}"));
+            },
+            () = background::sleep(LIMIT) => {}
+        }
+    });
+}
+
+async fn remove_in_turn(driver: &Driver) -> Result<()> {
+    let session = open(driver).await?;
+    let turn = format!("UPDATE locker_meta SET swept={NOW} WHERE swept<={NOW}-{SWEEP_SECONDS}000000");
+    match session.one(turn).await {
+        Ok(answer) if answer.affected == 0 => Ok(()),
+        // Another process has its turn, or changes the row.
+        Err(error) if errors::of_statement(&error).is_lost => Ok(()),
+        Err(error) => Err(errors::of_statement(&error).error),
+        Ok(_) => remove_with(&session).await,
+    }
+}
+
+async fn open(driver: &Driver) -> Result<Session> {
+    // A connection of its own: to look through all values takes time.
+    Session::open(&driver.target, Idle::Moment, CONNECT_LIMIT, driver.losses.subscribe()).await
+}
+
+/// Removes what is over.
+#[cfg(test)]
+pub(super) async fn remove(driver: &Driver) -> Result<()> {
+    remove_with(&open(driver).await?).await
+}
+
+async fn remove_with(session: &Session) -> Result<()> {
+    for _ in 0..MAX_STATEMENTS {
+        let removed = remove_some(session).await;
+        if removed.map_err(|error| errors::of_statement(&error).error)? < MAX_REMOVED {
+            break;
+        }
+    }
+    let unheard = format!("DELETE FROM locker_mail WHERE at<{NOW}-{SWEEP_SECONDS}000000 LIMIT 10000");
+    session.one(unheard).await.map(drop).map_err(|error| errors::of_statement(&error).error)
+}
+
+/// Removes some values. The fences and the removals change in the same commit in which the rows go.
+async fn remove_some(session: &Session) -> Result<usize, mysql_async::Error> {
+    let over = format!(
+        "SELECT `key`,fence FROM locker_keys WHERE over_at<{NOW} LIMIT {MAX_REMOVED} FOR UPDATE SKIP LOCKED"
+    );
+    let over = session.run(&["BEGIN".into(), over]).await.last()?;
+    let keys: Vec<String> =
+        over.iter().filter_map(|row| value::<Vec<u8>>(row, 0)).map(|key| literal(&key)).collect();
+    let fence = |row: &Row| value::<i64>(row, 1);
+    let fence = over.iter().filter_map(fence).max().unwrap_or(0);
+    if keys.is_empty() {
+        return session.run(&["ROLLBACK".into()]).await.last().map(|_| 0);
+    }
+    let statements = [
+        format!(
+            "UPDATE locker_meta SET removals=GREATEST(removals+1,{NOW}),fence=GREATEST(fence,{NOW},{fence})"
+        ),
+        format!("DELETE FROM locker_keys WHERE `key` IN ({})", keys.join(",")),
+        "COMMIT".into(),
+    ];
+    session.run(&statements).await.last().map(|_| keys.len())
+}
