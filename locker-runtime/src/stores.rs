@@ -19,7 +19,13 @@ pub(crate) async fn open(url: &str, opening: &Opening) -> Result<Arc<dyn Store>>
 }
 
 #[cfg_attr(
-    not(any(feature = "redis", feature = "postgres", feature = "etcd", feature = "files")),
+    not(any(
+        feature = "redis",
+        feature = "postgres",
+        feature = "etcd",
+        feature = "mysql",
+        feature = "files"
+    )),
     expect(clippy::unused_async, reason = "for stores that other processes share")
 )]
 #[cfg_attr(
@@ -27,6 +33,7 @@ pub(crate) async fn open(url: &str, opening: &Opening) -> Result<Arc<dyn Store>>
         feature = "redis",
         feature = "postgres",
         feature = "etcd",
+        feature = "mysql",
         feature = "files",
         feature = "_fake"
     )),
@@ -44,6 +51,8 @@ async fn open_here(url: &str, opening: &Opening) -> Result<Arc<dyn Store>> {
         }
         #[cfg(feature = "etcd")]
         "etcd" | "etcds" => locker_cas::shared(url, opening, locker_etcd::Etcd::open(url, opening)).await,
+        #[cfg(feature = "mysql")]
+        "mysql" | "mariadb" => locker_cas::shared(url, opening, locker_mysql::open(url, opening)).await,
         #[cfg(all(feature = "files", target_os = "linux"))]
         "file" => locker_cas::shared(url, opening, locker_files::Files::open(url, opening)).await,
         #[cfg(feature = "_fake")]
@@ -54,7 +63,7 @@ async fn open_here(url: &str, opening: &Opening) -> Result<Arc<dyn Store>> {
 
 /// Checks a URL and its options, as far as that is possible without opening the store.
 #[cfg_attr(
-    not(any(feature = "redis", feature = "postgres")),
+    not(any(feature = "redis", feature = "postgres", feature = "mysql")),
     expect(unused_variables, reason = "for stores that check them")
 )]
 pub(crate) fn check(url: &str, opening: &Opening) -> Result<()> {
@@ -67,6 +76,8 @@ pub(crate) fn check(url: &str, opening: &Opening) -> Result<()> {
         "postgres" | "postgresql" => locker_postgres::check_url(url, opening),
         #[cfg(feature = "etcd")]
         "etcd" | "etcds" => locker_etcd::check_url(url),
+        #[cfg(feature = "mysql")]
+        "mysql" | "mariadb" => locker_mysql::check_url(url, opening),
         #[cfg(all(feature = "files", target_os = "linux"))]
         "file" => locker_files::check_url(url),
         #[cfg(feature = "_fake")]
@@ -176,7 +187,8 @@ fn is_of_scheme(letter: char) -> bool {
 
 const ACCEPTED: &str = "accepted are memory:// (this process only), file:///DIR (this host), redis://HOST:PORT, \
                         redis+sentinel://HOST:PORT,../MASTER, redis+cluster://HOST:PORT,.. (rediss for TLS), \
-                        unix:///PATH, postgres://HOST:PORT/DATABASE and etcd://HOST:PORT,.. (etcds for TLS)";
+                        unix:///PATH, postgres://HOST:PORT/DATABASE, mysql://HOST:PORT/DATABASE and \
+                        etcd://HOST:PORT,.. (etcds for TLS)";
 
 const REDIS: [&str; 8] = [
     "redis",
@@ -190,10 +202,11 @@ const REDIS: [&str; 8] = [
 ];
 
 /// The schemes that need a Cargo feature.
-const FEATURES: [(&[&str], &str); 4] = [
+const FEATURES: [(&[&str], &str); 5] = [
     (&REDIS, "redis"),
     (&["postgres", "postgresql"], "postgres"),
     (&["etcd", "etcds"], "etcd"),
+    (&["mysql", "mariadb"], "mysql"),
     (&["file"], "files"),
 ];
 
@@ -251,6 +264,8 @@ mod tests {
             "postgres://h/d",
             #[cfg(feature = "etcd")]
             "etcd://h",
+            #[cfg(feature = "mysql")]
+            "mysql://h/d",
             #[cfg(feature = "files")]
             "file:///tmp",
         ] {

@@ -51,6 +51,7 @@ laws! {
     postgres: GRANT_WINDOW + LATER;
     pgbouncer: GRANT_WINDOW + LATER;
     etcd: GRANT_WINDOW + LATER + TICKED;
+    mysql: GRANT_WINDOW + LATER;
     files: GRANT_WINDOW + LATER;
 }
 

@@ -4,7 +4,7 @@ use crate::gauges::Gauges;
 use futures_util::future::{Either, select};
 use locker::{Key, LockRequest, Locker, LockerBuilder, testing::Control};
 use locker_harness::{
-    ClusterSetup, EtcdServer, PgBouncer, PostgresServer, RedisServer, SentinelSetup, Shared,
+    ClusterSetup, EtcdServer, MysqlServer, PgBouncer, PostgresServer, RedisServer, SentinelSetup, Shared,
 };
 use std::{
     any::Any,
@@ -172,6 +172,12 @@ pub(crate) async fn pgbouncer() -> Option<Opened> {
 pub(crate) async fn etcd() -> Option<Opened> {
     static SERVER: Shared<EtcdServer> = Shared::new();
     let server = SERVER.get(EtcdServer::start)?;
+    Opened::connect(&server.url(), server).await
+}
+
+pub(crate) async fn mysql() -> Option<Opened> {
+    static SERVER: Shared<MysqlServer> = Shared::new();
+    let server = SERVER.get(MysqlServer::start)?;
     Opened::connect(&server.url(), server).await
 }
 

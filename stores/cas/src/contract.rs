@@ -2,6 +2,8 @@
 //!
 //! Each function uses keys of its own. Run [`all`], or single functions where a backend needs another preparation.
 
+pub mod faults;
+
 use super::backend::{Backend, Inbox, Message, Outcome, Received, Version, Write};
 use futures_util::future::join_all;
 use locker_core::{id::Id, key::Key, sync::lock};

@@ -1,7 +1,8 @@
-//! What the server answers to a packet of statements.
+//! What is sent and what the server answers.
 
 use locker_cas::served::StoreState;
 use mysql_async::{Row, prelude::FromValue};
+use std::fmt::Write as _;
 
 /// The answer to one statement.
 #[derive(Debug)]
@@ -48,4 +49,16 @@ pub(super) fn store_state(row: &Row, first: usize) -> StoreState {
         quiet_until: number(5).unwrap_or(0),
         epoch: number(6),
     }
+}
+
+/// Returns a literal of bytes.
+pub(super) fn literal(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len() * 2 + 3);
+    text.push_str("x'");
+    for byte in bytes {
+        // Writing to a text does not fail.
+        let _ = write!(text, "{byte:02x}");
+    }
+    text.push('\'');
+    text
 }

@@ -12,15 +12,34 @@ use locker_cas::{
     ABSENT, Inbox, Message, NO_VERSION, Outcome, Version,
     served::{Exchange, Fault, Job, certainly, fail},
 };
-use locker_core::{background, clock::Timestamp, diagnostics, error::Result, sync::lock};
+use locker_core::{
+    background,
+    clock::Timestamp,
+    diagnostics,
+    error::{Error, ErrorKind, Result},
+};
 use mysql_async::Row;
-use std::{collections::BTreeSet, mem::take, sync::atomic::Ordering, time::Duration};
+use std::{
+    collections::BTreeSet,
+    mem::{replace, take},
+    sync::atomic::Ordering,
+    time::Duration,
+};
+use tokio::sync::oneshot;
 
 /// The pause before a write is tried again whose row another transaction has locked.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// The present version and value of a key.
-type Present = (Version, Option<Vec<u8>>);
+/// The maximum of bytes of messages that go with a write, or in one packet.
+const MAX_MAIL: usize = 256 << 10;
+
+/// What was found of a key.
+struct Present {
+    version: Version,
+    value: Option<Vec<u8>>,
+    /// Whether the server has an epoch. A replica has none, and may lag behind.
+    has_epoch: bool,
+}
 
 struct Batch<'a> {
     driver: &'a Driver,
@@ -31,7 +50,7 @@ struct Batch<'a> {
 /// Does the jobs of one batch. Returns whether the connection is still good.
 pub(super) async fn do_jobs(driver: &Driver, session: &Session, jobs: Vec<Job>) -> bool {
     // Those that come before the first connection is ready send no more than a probe.
-    let facts = driver.facts().unwrap_or(Facts { server: "''", is_lossy: true, packet: usize::MAX });
+    let facts = driver.facts().unwrap_or_default();
     let batch = Batch { driver, session, facts };
     let (mut exchanges, mut is_good) = (Vec::new(), true);
     for job in jobs {
@@ -57,7 +76,7 @@ pub(super) async fn do_jobs(driver: &Driver, session: &Session, jobs: Vec<Job>) 
     is_good && !session.is_closed()
 }
 
-fn tell<T>(answer: tokio::sync::oneshot::Sender<Result<T>>, result: Result<T, Fault>) -> bool {
+fn tell<T>(answer: oneshot::Sender<Result<T>>, result: Result<T, Fault>) -> bool {
     let is_good = result.as_ref().err().is_none_or(|fault| !fault.is_broken);
     drop(answer.send(result.map_err(|fault| fault.error)));
     is_good
@@ -71,15 +90,21 @@ impl Batch<'_> {
         // Two transactions that lock rows in one order do not wait for each other in a circle.
         writes.sort_by(|one, other| one.key().cmp(other.key()));
         let mut is_good = looks.is_empty() || self.answer_looks(looks).await;
+        let (large, mut writes): (Vec<_>, Vec<_>) = writes.into_iter().partition(has_much_mail);
+        for exchange in large {
+            if is_good {
+                is_good = self.write_and_send(exchange).await;
+            } else {
+                writes.push(exchange);
+            }
+        }
         while is_good && !writes.is_empty() {
             let some = self.some_of(&mut writes);
             is_good = self.write(some).await;
         }
-        is_good
-            || fail(
-                writes,
-                &Fault { error: errors::lost("an earlier packet").unsent(), is_lost: false, is_broken: true },
-            )
+        // Nothing of these was sent.
+        let error = || Error::new(ErrorKind::Unavailable, "the connection has ended").unsent();
+        is_good || fail(writes, &Fault { error: error(), is_lost: false, is_broken: true })
     }
 
     /// Takes the writes that go in one packet.
@@ -93,7 +118,26 @@ impl Batch<'_> {
         };
         let count = writes.iter().map(fits).take_while(|fits| *fits).count().max(1);
         let rest = writes.split_off(count);
-        std::mem::replace(writes, rest)
+        replace(writes, rest)
+    }
+
+    /// Carries out a write, and sends its messages afterwards.
+    async fn write_and_send(&self, mut exchange: Exchange) -> bool {
+        let messages = take(&mut exchange.write.messages);
+        let (answer, outcome) = oneshot::channel();
+        let asked = replace(&mut exchange.answer, answer);
+        let mut is_good = self.write(vec![exchange]).await;
+        let outcome = match outcome.await {
+            Ok(Ok(Outcome::Matched { version, .. })) => {
+                let sent = self.send(&messages).await;
+                is_good &= sent.as_ref().err().is_none_or(|fault| !fault.is_broken);
+                // The write was carried out.
+                sent.map(|gone| Outcome::Matched { version, gone }).map_err(|fault| fault.error.unknown())
+            }
+            outcome => outcome.unwrap_or_else(|_| Err(self.silent().error)),
+        };
+        drop(asked.send(outcome));
+        is_good
     }
 
     async fn answer_looks(&self, looks: Vec<Exchange>) -> bool {
@@ -102,12 +146,13 @@ impl Batch<'_> {
             Ok(found) => found,
             Err(fault) => return fail(looks, &Fault { error: certainly(&fault.error), ..fault }),
         };
-        for (Exchange { write, answer, .. }, (version, value)) in looks.into_iter().zip(found) {
-            drop(answer.send(Ok(if version == write.expected {
-                Outcome::Matched { version, gone: Vec::new() }
-            } else {
-                Outcome::Differs { version, value }
-            })));
+        for (Exchange { write, answer, .. }, present) in looks.into_iter().zip(found) {
+            let Present { version, value, has_epoch } = present;
+            drop(answer.send(match version == write.expected {
+                true if has_epoch => Ok(Outcome::Matched { version, gone: Vec::new() }),
+                true => Err(Error::new(ErrorKind::Unavailable, "MySQL was started anew, or is a replica")),
+                false => Ok(Outcome::Differs { version, value }),
+            }));
         }
         true
     }
@@ -130,8 +175,10 @@ impl Batch<'_> {
             let error = errors::lost("the table locker_meta is empty");
             return Err(Fault { error, is_lost: false, is_broken: false });
         };
-        self.driver.server.record(sent, &store_state(row, 2), self.facts.is_lossy);
-        Ok((value(row, 0).unwrap_or(ABSENT), value(row, 1)))
+        let state = store_state(row, 2);
+        self.driver.server.record(sent, &state, self.facts.is_lossy);
+        let has_epoch = state.epoch.is_some();
+        Ok(Present { version: value(row, 0).unwrap_or(ABSENT), value: value(row, 1), has_epoch })
     }
 
     /// Carries out writes in one packet, and answers them.
@@ -197,16 +244,18 @@ impl Batch<'_> {
 
     /// Sends messages. Returns the inboxes that nobody listens to.
     async fn send(&self, messages: &[Message]) -> Result<Vec<Inbox>, Fault> {
-        let told: BTreeSet<Inbox> = messages.iter().map(|message| message.to).collect();
-        if told.is_empty() {
-            return Ok(Vec::new());
+        let (mut gone, mut rest) = (Vec::new(), messages);
+        while !rest.is_empty() {
+            let some;
+            (some, rest) = rest.split_at(count_of(rest));
+            let packet = Packet::of_messages(some);
+            let mut answers = self.session.run(&packet.statements).await;
+            if answers.done.len() <= packet.commit {
+                return Err(answers.error.as_ref().map_or_else(|| self.silent(), |error| self.fault(error)));
+            }
+            gone.extend(self.wake(&packet, &mut answers).await);
         }
-        let packet = Packet::of_messages(messages, told.into_iter().collect());
-        let mut answers = self.session.run(&packet.statements).await;
-        if answers.done.len() <= packet.commit {
-            return Err(answers.error.as_ref().map_or_else(|| self.silent(), |error| self.fault(error)));
-        }
-        Ok(self.wake(&packet, &mut answers).await)
+        Ok(gone)
     }
 
     /// Returns the inboxes that nobody listens to, and wakes the others that the packet has not reached: the server
@@ -257,13 +306,12 @@ impl Batch<'_> {
 
     /// Removes messages that were heard.
     async fn forget(&self) {
-        let heard = lock(&self.driver.heard).clone();
+        let heard = self.driver.removable();
         if heard.is_empty() {
             return;
         }
-        let removed = self.session.one(sql::forget(self.driver.server.inbox(), &heard)).await;
-        if removed.is_ok() {
-            lock(&self.driver.heard).retain(|id| !heard.contains(id));
+        if self.session.one(sql::forget(self.driver.server.inbox(), &heard)).await.is_ok() {
+            self.driver.removed(&heard);
         }
     }
 
@@ -276,7 +324,7 @@ impl Batch<'_> {
 }
 
 /// Answers a write that was not carried out.
-fn differs(Exchange { write, answer, .. }: Exchange, (version, value): Present) {
+fn differs(Exchange { write, answer, .. }: Exchange, Present { version, value, .. }: Present) {
     let outcome = Ok(Outcome::Differs { version, value });
     if version != write.expected || version == ABSENT {
         return drop(answer.send(outcome));
@@ -286,6 +334,20 @@ fn differs(Exchange { write, answer, .. }: Exchange, (version, value): Present) 
         background::sleep(PAUSE).await;
         drop(answer.send(outcome));
     });
+}
+
+fn has_much_mail(exchange: &Exchange) -> bool {
+    count_of(&exchange.write.messages) < exchange.write.messages.len()
+}
+
+/// Returns how many messages go in one packet.
+fn count_of(messages: &[Message]) -> usize {
+    let mut bytes = 0;
+    let fits = |message: &&Message| {
+        bytes += message.text.len() + 100;
+        bytes <= MAX_MAIL
+    };
+    messages.iter().take_while(fits).count().max(1).min(messages.len())
 }
 
 fn is_of_a_wake(code: &u16) -> bool {
@@ -332,7 +394,9 @@ impl Packet {
         packet.wakes()
     }
 
-    fn of_messages(messages: &[Message], told: Vec<Inbox>) -> Self {
+    fn of_messages(messages: &[Message]) -> Self {
+        let told: BTreeSet<Inbox> = messages.iter().map(|message| message.to).collect();
+        let told = told.into_iter().collect();
         Self { statements: vec![sql::mail(messages)], places: Vec::new(), commit: 0, told }.wakes()
     }
 

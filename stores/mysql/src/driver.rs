@@ -12,12 +12,14 @@ use locker_cas::{
     served::{self, CONNECT_LIMIT, Job, Lanes, Server},
 };
 use locker_core::{
+    clock::Timestamp,
     error::Result,
     sync::{Mutex, lock},
 };
 use std::{
     fmt,
     sync::{Arc, atomic::AtomicBool},
+    time::Duration,
 };
 use tokio::sync::watch;
 
@@ -28,11 +30,23 @@ pub(super) struct Driver {
     facts: Mutex<Option<Facts>>,
     /// Counts the connections that have ended: all may have.
     pub(super) losses: watch::Sender<u64>,
-    /// The ids of messages that were heard and not removed yet.
-    pub(super) heard: Mutex<Vec<u64>>,
+    heard: Mutex<Heard>,
     /// Whether it was told that processes of other users cannot be woken.
     pub(super) has_told: AtomicBool,
 }
+
+/// The messages that were heard and not removed yet.
+#[derive(Default)]
+struct Heard {
+    ids: Vec<u64>,
+    /// When some were last removed.
+    removed: Timestamp,
+}
+
+/// Each removal waits for the disk.
+const REMOVAL_INTERVAL: Duration = Duration::from_secs(1);
+/// The statements that wait for messages name all that were heard.
+const MANY: usize = 500;
 
 /// The longest key: an entry of the index has at most 3,072 bytes.
 const MAX_KEY: usize = 2_000;
@@ -55,11 +69,41 @@ impl Driver {
 
     /// Returns what is known of the server. `None` before the first connection.
     pub(super) fn facts(&self) -> Option<Facts> {
-        *lock(&self.facts)
+        lock(&self.facts).clone()
     }
 
     pub(super) fn learn(&self, facts: Facts) {
         *lock(&self.facts) = Some(facts);
+    }
+
+    /// Forgets what was heard over a former connection. A server that has lost writes gives their ids again.
+    pub(super) fn hear_anew(&self) {
+        *lock(&self.heard) = Heard::default();
+    }
+
+    /// Notes that a message was heard.
+    pub(super) fn hear(&self, id: u64) {
+        lock(&self.heard).ids.push(id);
+    }
+
+    /// Returns the ids of the messages that were heard and are still there.
+    pub(super) fn heard(&self) -> Vec<u64> {
+        lock(&self.heard).ids.clone()
+    }
+
+    /// Returns the ids of messages that are to be removed now. Empty if it is too early.
+    pub(super) fn removable(&self) -> Vec<u64> {
+        let (mut heard, now) = (lock(&self.heard), Timestamp::now());
+        if heard.ids.is_empty() || heard.ids.len() < MANY && now.since(heard.removed) < REMOVAL_INTERVAL {
+            return Vec::new();
+        }
+        heard.removed = now;
+        heard.ids.clone()
+    }
+
+    /// Notes that these are gone.
+    pub(super) fn removed(&self, ids: &[u64]) {
+        lock(&self.heard).ids.retain(|id| !ids.contains(id));
     }
 }
 

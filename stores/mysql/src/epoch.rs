@@ -2,29 +2,33 @@
 //! a failover.
 
 use super::{
+    answers::{literal, value},
     errors::{self, code},
     facts::Facts,
     session::Session,
+    sql,
 };
-use locker_core::{
-    error::{Error, ErrorKind, Result},
-    id::Id,
-};
+use locker_core::error::{Error, ErrorKind, Result};
 
 /// Makes the row unless it is there, and says in the tables if a crash of the server may lose what it answers. Several
-/// processes may try at once.
+/// processes may try at once: the epoch may then begin twice, and its quiet time lasts a little longer.
 pub(super) async fn ensure(session: &Session, facts: &Facts) -> Result<()> {
     let failed = |error: &mysql_async::Error| match errors::code_of(error) {
         Some(code::BEFORE_GROUP) => in_a_group(),
         _ => errors::of_statement(error).error,
     };
-    let found = session.one(facts.epoch()).await.map_err(|error| failed(&error))?;
+    let rows =
+        session.one("SELECT server FROM locker_boot".into()).await.map_err(|error| failed(&error))?.rows;
+    let server = rows.first().and_then(|row| value::<Vec<u8>>(row, 0)).map(|server| literal(&server));
     let mut statements = Vec::new();
-    if found.rows.is_empty() {
-        statements.extend(facts.begin_epoch(Id::random().low_half() >> 1));
-    }
     if facts.is_lossy {
         statements.push("UPDATE locker_meta SET quick=1 WHERE quick=0".into());
+    }
+    if server.as_ref() != Some(&facts.this_server) {
+        // The quiet time is committed before the row is there.
+        statements.push(facts.begin_epoch());
+        statements.extend(server.map(|_| sql::UNMARK_EPOCH.into()));
+        statements.push(facts.mark_epoch());
     }
     if statements.is_empty() {
         return Ok(());

@@ -1,14 +1,20 @@
 //! What kind of server it is, and which are refused because the store could not keep its promises there.
 
-use super::{answers::value, errors, session::Session};
+use super::{
+    answers::{literal, value},
+    errors,
+    session::Session,
+};
 use locker_core::error::{Error, ErrorKind, Result};
 use std::collections::HashMap;
 
 /// What a store needs to know of the server.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Facts {
     /// An expression for what is different on each server.
     pub(super) server: &'static str,
+    /// A literal of its value on this server: a replica may repeat the statement itself.
+    pub(super) this_server: String,
     /// Whether a crash may lose writes that were answered.
     pub(super) is_lossy: bool,
     /// The maximum of bytes of one packet.
@@ -28,20 +34,21 @@ const ASKED: &str = "'binlog_format','group_replication_single_primary_mode','lo
 
 /// Asks for the facts.
 pub(super) async fn ask(session: &Session) -> Result<Facts> {
-    let asked =
-        [format!("SHOW GLOBAL VARIABLES WHERE Variable_name IN ({ASKED})"), format!("SELECT {IS_LOSSY}")];
-    let mut answers = session.run(&asked).await;
-    if let Some(error) = &answers.error {
-        return Err(errors::of_statement(error).error);
-    }
-    let (lossy, variables) = (answers.done.pop(), answers.done.pop());
-    let is_lossy = lossy.and_then(|answer| value::<i64>(answer.rows.first()?, 0)) != Some(0);
-    let variables = variables.map(|answer| answer.rows).unwrap_or_default();
+    let asked = format!("SHOW GLOBAL VARIABLES WHERE Variable_name IN ({ASKED})");
+    let failed = |error: mysql_async::Error| errors::of_statement(&error).error;
+    let variables = session.one(asked).await.map_err(failed)?.rows;
     let pair = |row| Some((value::<String>(row, 0)?.to_lowercase(), value::<String>(row, 1)?));
-    of(&variables.iter().filter_map(pair).collect(), is_lossy)
+    let facts = of(&variables.iter().filter_map(pair).collect())?;
+    let asked = format!("SELECT {},{IS_LOSSY}", facts.server);
+    let rows = session.one(asked).await.map_err(failed)?.rows;
+    let Some(name) = rows.first().and_then(|row| value::<Vec<u8>>(row, 0)) else {
+        return Err(errors::lost("the server does not say which it is"));
+    };
+    let is_lossy = rows.first().and_then(|row| value::<i64>(row, 1)) != Some(0);
+    Ok(Facts { this_server: literal(&name), is_lossy, ..facts })
 }
 
-fn of(variables: &HashMap<String, String>, is_lossy: bool) -> Result<Facts> {
+fn of(variables: &HashMap<String, String>) -> Result<Facts> {
     let variable = |name: &str| variables.get(name).map_or("", String::as_str);
     let (version, comment) = (variable("version"), variable("version_comment"));
     let refused =
@@ -75,7 +82,7 @@ fn of(variables: &HashMap<String, String>, is_lossy: bool) -> Result<Facts> {
         return refused(&format!("max_allowed_packet is {packet}: a store needs at least {SMALLEST_PACKET}"));
     }
     let server = if is_mariadb { "CONCAT_WS('/',@@server_id,@@hostname,@@port)" } else { "@@server_uuid" };
-    Ok(Facts { server, is_lossy, packet })
+    Ok(Facts { server, this_server: String::new(), is_lossy: true, packet })
 }
 
 /// Returns the first three numbers of a version.
@@ -91,7 +98,7 @@ mod tests {
     fn facts(pairs: &[(&str, &str)]) -> Result<Facts> {
         let known = [("version", "8.4.2"), ("max_allowed_packet", "67108864"), ("log_bin", "ON")];
         let pairs = known.iter().chain(pairs).map(|(name, value)| ((*name).into(), (*value).into()));
-        of(&pairs.collect(), false)
+        of(&pairs.collect())
     }
 
     #[test]

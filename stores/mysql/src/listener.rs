@@ -13,7 +13,7 @@ use locker_cas::{
     queue::WeakSender,
     served::{CONNECT_LIMIT, Job, Listening, STATEMENT_LIMIT},
 };
-use locker_core::{background, clock::Timestamp, diagnostics, error::Result, id::Id, sync::lock};
+use locker_core::{background, clock::Timestamp, diagnostics, error::Result, id::Id};
 use std::{sync::Arc, time::Duration};
 use tokio::sync::oneshot;
 
@@ -39,6 +39,8 @@ pub(super) struct Listener {
     former: Option<u64>,
     /// Whether nobody can wake this process, so that it asks again and again.
     polls: bool,
+    /// The removal of messages, which is not done if nobody waits for it.
+    clearing: Option<ProbeAnswer>,
     /// Whether the user was told so.
     has_warned: bool,
 }
@@ -75,7 +77,7 @@ impl Listening for Listener {
 
 impl Listener {
     pub(super) fn new(driver: Arc<Driver>, lanes: WeakSender<Job>) -> Self {
-        Self { driver, lanes, former: None, polls: false, has_warned: false }
+        Self { driver, lanes, former: None, clearing: None, polls: false, has_warned: false }
     }
 
     async fn set_up(&mut self, session: &Session) -> Result<()> {
@@ -84,6 +86,7 @@ impl Listener {
         schema::ensure(session, &facts, &driver.target.user).await?;
         epoch::ensure(session, &facts).await?;
         driver.learn(facts);
+        driver.hear_anew();
         self.sample(session).await?;
         match self.former {
             Some(former) => inbox::claim_again(driver, session, former).await?,
@@ -126,7 +129,7 @@ impl Listener {
 
     /// Waits for a message, up to so many seconds.
     async fn wait(&self, session: &Session, seconds: f64) -> Result<Wait> {
-        let heard = lock(&self.driver.heard).clone();
+        let heard = self.driver.heard();
         let waited = session.one(sql::wait(self.driver.server.inbox(), &heard, seconds)).await;
         match waited {
             Ok(answer) => {
@@ -141,7 +144,7 @@ impl Listener {
     /// Hears the messages that are there. Returns whether the probe was one of them.
     async fn hear(&self, session: &Session) -> Result<bool> {
         let driver = &self.driver;
-        let known = lock(&driver.heard).clone();
+        let known = driver.heard();
         let rows = loop {
             match session.one(sql::hear(driver.server.inbox(), &known)).await {
                 Ok(answer) => break answer.rows,
@@ -152,7 +155,9 @@ impl Listener {
         };
         let mut is_heard = false;
         for row in rows {
-            lock(&driver.heard).extend(value::<u64>(&row, 0));
+            if let Some(id) = value(&row, 0) {
+                driver.hear(id);
+            }
             match value::<Vec<u8>>(&row, 1).and_then(|text| String::from_utf8(text).ok()).as_deref() {
                 Some(PROBE) => is_heard = true,
                 Some(text) => driver.server.tell(Received::Text(text)),
@@ -177,9 +182,10 @@ impl Listener {
         if value::<String>(row, 8).is_some_and(|text| !matches!(&*text, "0" | "OFF")) {
             return Err(errors::lost("the server takes no writes any more"));
         }
-        facts.is_lossy = value::<i64>(row, 7) != Some(0);
+        let is_lossy = value::<i64>(row, 7) != Some(0);
+        facts.is_lossy = is_lossy;
         driver.learn(facts);
-        driver.server.record(sent, &store_state(row, 0), facts.is_lossy);
+        driver.server.record(sent, &store_state(row, 0), is_lossy);
         Ok(())
     }
 
@@ -212,9 +218,9 @@ impl Listener {
                     return;
                 }
             }
-            if now.since(cleared) >= SAMPLE_INTERVAL && !lock(&driver.heard).is_empty() {
+            if now.since(cleared) >= SAMPLE_INTERVAL && !driver.heard().is_empty() {
                 cleared = now;
-                drop(self.lanes_do(Vec::new()));
+                self.clearing = Some(self.lanes_do(Vec::new()));
             }
             if self.polls && now.since(probed) >= PROBE_INTERVAL {
                 probed = now;

@@ -7,10 +7,7 @@ use super::{
     session::Session,
     sql::NOW,
 };
-use locker_core::{
-    error::{Error, ErrorKind, Result},
-    id::Id,
-};
+use locker_core::error::{Error, ErrorKind, Result};
 
 /// The format of the tables.
 const FORMAT: i64 = 1;
@@ -114,7 +111,9 @@ pub fn grants_sql(database: &str, user: &str) -> String {
     let tables = tables.map(|table| {
         format!("GRANT SELECT, INSERT, UPDATE, DELETE ON {database}.locker_{table} TO {user};\n")
     });
-    format!("{}GRANT EXECUTE ON {database}.* TO {user};\n", tables.concat())
+    // To empty a table needs the right to drop it.
+    let empty = format!("GRANT DROP ON {database}.locker_boot TO {user};\n");
+    format!("{}{empty}GRANT EXECUTE ON {database}.* TO {user};\n", tables.concat())
 }
 
 fn first_row(server: &str) -> String {
@@ -146,10 +145,8 @@ pub(super) async fn ensure(session: &Session, facts: &Facts, user: &str) -> Resu
 
 async fn create(session: &Session, facts: &Facts) -> Result<(), mysql_async::Error> {
     let mut statements: Vec<String> = TABLES.map(String::from).into();
-    statements.push(first_row(facts.server));
-    let id = Id::random().low_half() >> 1;
-    statements
-        .push(format!("INSERT IGNORE INTO locker_boot (single,id,server) VALUES (1,{id},{})", facts.server));
+    statements.push(first_row(&facts.this_server));
+    statements.push(facts.mark_epoch());
     run(session, statements).await?;
     for procedure in procedures() {
         match session.one(procedure).await {

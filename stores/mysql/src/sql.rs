@@ -5,6 +5,7 @@
 //! another transaction has locked counts as lost.
 
 use super::{
+    answers::literal,
     errors::code::{EXECUTION_TIME, INTERRUPTED},
     facts::{Facts, IS_LOSSY},
 };
@@ -12,7 +13,7 @@ use locker_cas::{
     ABSENT, Inbox, Message, Version,
     served::{Exchange, List, Numbers, SLACK},
 };
-use std::fmt::Write as _;
+use locker_core::id::Id;
 
 /// The time of the server in microseconds.
 pub(super) const NOW: &str = "TIMESTAMPDIFF(MICROSECOND,'1970-01-01',UTC_TIMESTAMP(6))";
@@ -25,18 +26,6 @@ pub(super) const SWEEP_SECONDS: u64 = 60;
 
 /// How long a process waits in one statement for messages, in seconds. Others notice its end after some times that.
 pub(super) const LONGEST_WAIT: f64 = 0.9;
-
-/// Returns a literal of bytes.
-pub(super) fn literal(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(bytes.len() * 2 + 3);
-    text.push_str("x'");
-    for byte in bytes {
-        // Writing to a text does not fail.
-        let _ = write!(text, "{byte:02x}");
-    }
-    text.push('\'');
-    text
-}
 
 impl Facts {
     /// Returns the condition that the epoch is the one with this id.
@@ -100,23 +89,27 @@ impl Facts {
         format!("SELECT id FROM locker_boot WHERE server={}", self.server)
     }
 
-    /// Begins an epoch, if there is none on this server. If writes may have been lost, a quiet time begins: until the
-    /// longest hold that was ever granted is over.
-    ///
-    /// The quiet time is committed before the row is there. Two processes that do so at once prolong it a little.
-    pub(super) fn begin_epoch(&self, id: u64) -> [String; 3] {
-        let Self { server, is_lossy, .. } = self;
-        [
-            format!(
-                "UPDATE locker_meta SET quiet_until=IF(server={server} AND quick=0 AND NOT {is_lossy},quiet_until,\
-                 GREATEST(quiet_until,{NOW}+longest+{SLACK})),server={server} \
-                 WHERE NOT EXISTS (SELECT 1 FROM locker_boot WHERE server={server})"
-            ),
-            format!("DELETE FROM locker_boot WHERE server<>{server}"),
-            format!("INSERT IGNORE INTO locker_boot (single,id,server) VALUES (1,{id},{server})"),
-        ]
+    /// Records that this server begins an epoch, unless it has one. If writes may have been lost, a quiet time begins:
+    /// until the longest hold that was ever granted is over.
+    pub(super) fn begin_epoch(&self) -> String {
+        let Self { server, this_server, is_lossy, .. } = self;
+        format!(
+            "UPDATE locker_meta SET quiet_until=IF(server={server} AND quick=0 AND NOT {is_lossy},quiet_until,\
+             GREATEST(quiet_until,{NOW}+longest+{SLACK})),server={this_server} \
+             WHERE NOT EXISTS (SELECT 1 FROM locker_boot WHERE server={server})"
+        )
+    }
+
+    /// Makes the row of an epoch, if there is none.
+    pub(super) fn mark_epoch(&self) -> String {
+        let id = Id::random().low_half() >> 1;
+        format!("INSERT IGNORE INTO locker_boot (single,id,server) VALUES (1,{id},{})", self.this_server)
     }
 }
+
+/// Removes the row of another server. As a statement for replicas, too: one that was started anew has no such row, and
+/// would stop at the removal of a row that it does not have.
+pub(super) const UNMARK_EPOCH: &str = "TRUNCATE TABLE locker_boot";
 
 /// Adds messages, if the statement before has changed one row.
 pub(super) fn mail_after(messages: &[Message]) -> String {

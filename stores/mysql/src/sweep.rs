@@ -1,11 +1,11 @@
 //! The removal of values that are over, and of messages that nobody has heard.
 
 use super::{
-    answers::value,
+    answers::{literal, value},
     driver::Driver,
     errors,
     session::{Idle, Session},
-    sql::{NOW, SWEEP_SECONDS, literal},
+    sql::{NOW, SWEEP_SECONDS},
 };
 use locker_cas::served::CONNECT_LIMIT;
 use locker_core::{background, diagnostics, error::Result};

@@ -160,6 +160,33 @@ impl MysqlServer {
         self.start_again();
     }
 
+    /// Returns what a crash of the machine at this moment would leave on the disk, of a server that does not wait for
+    /// it.
+    ///
+    /// # Panics
+    /// If it cannot be copied.
+    #[must_use]
+    pub fn save_disk(&self) -> tempfile::TempDir {
+        let saved = tempfile::tempdir_in(self.directory.path()).expect("a folder");
+        self.signal(Signal::STOP);
+        copy(&self.directory.path().join("data"), saved.path());
+        self.signal(Signal::CONT);
+        saved
+    }
+
+    /// Kills the server and starts it again with what was on the disk.
+    ///
+    /// # Panics
+    /// If it does not come up.
+    pub fn crash_to(&mut self, saved: tempfile::TempDir) {
+        self.stop();
+        let data = self.directory.path().join("data");
+        fs::remove_dir_all(&data).expect("the files of the server");
+        copy(saved.path(), &data);
+        drop(saved);
+        self.start_again();
+    }
+
     /// Sends a signal to the server, such as `Signal::STOP`.
     pub fn signal(&self, signal: Signal) {
         signals::send(self.pid, signal);
@@ -203,6 +230,7 @@ impl MysqlServer {
             install
         };
         self.prepare(&mut install);
+        install.arg(format!("--tmpdir={}", self.directory.path().display()));
         let output = install.arg(self.data()).output().expect("a new server");
         succeeded("a new server", &output);
     }
@@ -213,6 +241,7 @@ impl MysqlServer {
         let directory = self.directory.path().to_string_lossy().into_owned();
         command.args(["-c", KEEPER]).arg(&self.program).arg("--no-defaults").arg(self.data());
         command.args([format!("--port={}", self.port), format!("--socket={directory}/socket")]);
+        command.arg(format!("--tmpdir={directory}"));
         command.args([format!("--pid-file={directory}/pid"), format!("--init-file={directory}/init.sql")]);
         command.args(["--bind-address=127.0.0.1", "--skip-name-resolve"]);
         command.args([
@@ -265,6 +294,15 @@ fn program() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&path).chain(["/usr/sbin".into()]);
     folders.map(|folder| folder.join("mariadbd")).find(|program| program.exists())
+}
+
+/// Copies files with their owners.
+fn copy(from: &Path, to: &Path) {
+    let (mut source, target) = (from.as_os_str().to_owned(), to);
+    source.push("/.");
+    fs::create_dir_all(target).expect("a folder");
+    let copied = Command::new("cp").arg("-a").arg(source).arg(target).output().expect("cp");
+    succeeded("cp", &copied);
 }
 
 fn succeeded(what: &str, output: &Output) {

@@ -2,68 +2,9 @@
 
 use super::*;
 use futures_util::FutureExt;
+use locker_cas::contract::faults::{hear_again, write_again, write_through};
 use locker_harness::{Fault, Proxy, eventually};
 use std::{process::Stdio, time::Instant};
-
-const AGAIN: &[u8] = b"again";
-
-/// Writes until a write succeeds. Errors must be temporary. Returns the version.
-async fn write_again(party: &Party<Postgres>, key: &Key) -> Version {
-    let mut expected = 0;
-    loop {
-        match in_time("an answer", party.backend.exchange(write(key, expected, AGAIN))).await {
-            Ok(Outcome::Matched { version, .. }) => return version,
-            Ok(Outcome::Differs { version, .. }) => expected = version,
-            Ok(ticked @ Outcome::Ticked(_)) => panic!("{ticked:?}"),
-            Err(error) => {
-                assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        }
-    }
-}
-
-/// Sends to `other` until it hears something.
-pub(super) async fn hear_again(one: &Party<Postgres>, other: &Party<Postgres>) {
-    let text = Id::random().to_string();
-    until("a message", async || {
-        let message = Message { to: other.backend.inbox(), text: text.clone() };
-        let _ = one.backend.send(vec![message]).await;
-        other.texts().contains(&text)
-    })
-    .await;
-}
-
-/// Writes one key without a pause, with and without waiting for the disk. Each answer must agree with what the server
-/// has: an error that is certain means that nothing was written.
-async fn write_through(party: &Party<Postgres>, key: &Key, is_over: &std::sync::atomic::AtomicBool) -> usize {
-    let (mut round, mut uncertain) = (0_u64, 0);
-    let mut known = write_again(party, key).await;
-    // The values that the server may have.
-    let mut possible = vec![AGAIN.to_vec()];
-    while !is_over.load(Ordering::Acquire) {
-        round += 1;
-        let value = round.to_string().into_bytes();
-        match in_time("an answer", party.backend.exchange(write(key, known, &value))).await {
-            Ok(Outcome::Matched { version, .. }) => (known, possible) = (version, vec![value]),
-            Ok(Outcome::Differs { version, value: present }) => {
-                let present = present.expect("nothing removes it");
-                assert!(possible.contains(&present), "{present:?} of {possible:?}");
-                (known, possible) = (version, vec![present]);
-            }
-            Ok(ticked @ Outcome::Ticked(_)) => panic!("{ticked:?}"),
-            Err(error) => {
-                assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
-                if !error.is_certain() {
-                    uncertain += 1;
-                    possible.push(value);
-                }
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
-        }
-    }
-    uncertain
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_connections_are_opened_again() {

@@ -148,7 +148,7 @@ async fn late_probe_makes_no_inbox_gone() {
     until("polls", async || late.gaps() > gaps + 2).await;
     assert!(owner(&server, &late).is_some_and(|new| new != former));
     proxy.set(Fault::None);
-    super::faults::hear_again(&late, &other).await;
+    contract::faults::hear_again(&late, &other).await;
 }
 
 /// A session that waits for the lock of an inbox, and has it when the connection of the process has ended: as a former
@@ -169,7 +169,7 @@ async fn process_goes_on_beside_its_former_connection() {
     let waits = "SELECT count(*) FROM pg_locks WHERE classid = 7465 AND NOT granted";
     until("the session", async || tokio::task::block_in_place(|| server.psql(waits)) == "1").await;
     end_listening(&server, &one);
-    super::faults::hear_again(&other, &one).await;
+    contract::faults::hear_again(&other, &one).await;
     assert_eq!(owner(&server, &one), None);
     assert_eq!(other.backend.send(message(&one, "x")).await.unwrap(), [0_u32; 0]);
     let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event = 'PgSleep'";
@@ -184,6 +184,6 @@ async fn processes_hear_after_a_change_of_the_secret() {
     let Some(server) = PostgresServer::start() else { return };
     let (one, other) = pair(&server.url()).await;
     server.psql("UPDATE locker_meta SET secret = gen_random_uuid()");
-    super::faults::hear_again(&one, &other).await;
-    super::faults::hear_again(&other, &one).await;
+    contract::faults::hear_again(&one, &other).await;
+    contract::faults::hear_again(&other, &one).await;
 }

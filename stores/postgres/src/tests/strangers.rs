@@ -167,6 +167,6 @@ async fn stranger_makes_no_process_gone() {
         let message = vec![Message { to: inbox, text: text.clone() }];
         assert_eq!(other.backend.send(message).await.unwrap(), [0_u32; 0], "{text}");
     }
-    super::faults::hear_again(&other, &one).await;
+    contract::faults::hear_again(&other, &one).await;
     end(&server, stranger);
 }

@@ -1,0 +1,160 @@
+//! Crashes and failovers, which may lose what was answered.
+
+use super::*;
+use contract::faults::{hear_again, write_again};
+use locker_runtime::Locker;
+
+const LEASE: Duration = Duration::from_secs(2);
+
+async fn locker(url: &str, timeout: u64) -> Locker {
+    // With different options the lockers share no store.
+    let builder = Locker::builder().url(url).lease(LEASE);
+    builder.command_timeout(Duration::from_millis(timeout)).build().await.unwrap()
+}
+
+/// Whether nothing is granted for a while.
+fn is_quiet(party: &Party<Mysql>) -> bool {
+    party.backend.epoch().quiet.is_some()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn crash_of_a_durable_server_needs_no_quiet_time() {
+    let Some(mut server) = MysqlServer::start() else { return };
+    let (one, key) = (party(&server.url()).await, fresh("kept"));
+    let version = one.write(write(&key, 0, b"x")).await;
+    let epoch = one.backend.epoch().id;
+    block_in_place(|| server.restart());
+    until("another epoch", async || {
+        write_again(&one, &fresh("after")).await;
+        one.backend.epoch().id != epoch
+    })
+    .await;
+    assert!(!is_quiet(&one));
+    assert_eq!(one.read(&key).await, (version, Some(b"x".to_vec())));
+}
+
+/// What was made in an epoch is not written in another one.
+#[tokio::test(flavor = "multi_thread")]
+async fn write_of_an_earlier_epoch_does_nothing() {
+    let Some(mut server) = MysqlServer::start() else { return };
+    let (one, key) = (party(&server.url()).await, fresh("kept"));
+    let version = one.write(write(&key, 0, b"x")).await;
+    let epoch = one.backend.epoch().id;
+    block_in_place(|| server.restart());
+    write_again(&one, &fresh("after")).await;
+    for (key, expected) in [(&key, version), (&fresh("new"), 0)] {
+        let late = Write { epoch: Some(epoch), ..write(key, expected, b"y") };
+        let outcome = one.exchange(late).await;
+        assert!(matches!(outcome, Outcome::Differs { version, .. } if version == expected), "{outcome:?}");
+    }
+}
+
+/// The first grant was lost in the crash. Its holder relies on it until its lease is over.
+#[tokio::test(flavor = "multi_thread")]
+async fn crash_that_loses_grants_gives_a_lock_to_one() {
+    let Some(mut server) = MysqlServer::with(&["--innodb-flush-log-at-trx-commit=0"]) else { return };
+    let (one, other) = (locker(&server.url(), 1000).await, locker(&server.url(), 1001).await);
+    one.lock("other").acquire().await.unwrap().release().await.unwrap();
+    let disk = block_in_place(|| server.save_disk());
+    let held = one.lock("job").acquire().await.unwrap();
+    block_in_place(|| server.crash_to(disk));
+    let next = loop {
+        match other.lock("job").timeout(Duration::from_secs(30)).acquire().await {
+            Ok(next) => break next,
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}"),
+        }
+    };
+    assert!(!held.is_held(), "two holders");
+    next.release().await.unwrap();
+}
+
+/// A server that is told not to wait for the disk while a store is open.
+#[tokio::test(flavor = "multi_thread")]
+async fn relaxed_durability_is_noticed() {
+    let Some(mut server) = MysqlServer::start() else { return };
+    let one = party(&server.url()).await;
+    one.write(write(&fresh("first"), 0, b"x")).await;
+    block_in_place(|| server.sql("SET GLOBAL innodb_flush_log_at_trx_commit=2"));
+    until("the mark", async || {
+        one.write(write(&fresh("more"), 0, b"x")).await;
+        block_in_place(|| server.sql("SELECT quick FROM locker_meta")) == "1"
+    })
+    .await;
+    // Whatever is set afterwards.
+    block_in_place(|| server.restart());
+    until("a quiet time", async || {
+        write_again(&one, &fresh("after")).await;
+        is_quiet(&one)
+    })
+    .await;
+}
+
+/// The URL names both servers: the store uses the one that takes writes.
+#[tokio::test(flavor = "multi_thread")]
+async fn promoted_replica_begins_with_a_quiet_time() {
+    let settings =
+        |id: &str| ["--log-bin=b", "--binlog-format=ROW"].map(String::from).into_iter().chain([id.into()]);
+    let start = |id: &str| {
+        let settings: Vec<String> = settings(id).collect();
+        MysqlServer::with(&settings.iter().map(String::as_str).collect::<Vec<_>>())
+    };
+    let Some(mut primary) = start("--server-id=1") else { return };
+    let Some(replica) = start("--server-id=2") else { return };
+    if !primary.is_mariadb() {
+        return;
+    }
+    block_in_place(|| replicate(&primary, &replica));
+    let hosts = format!("127.0.0.1:{},127.0.0.1:{}", replica.port(), primary.port());
+    let (one, other) = pair(&format!("mysql://locker@{hosts}/locker")).await;
+    let key = fresh("promoted");
+    let first = one.write(write(&key, 0, b"x")).await;
+    assert!(!is_quiet(&one));
+    let copied = format!("SELECT version FROM locker_keys WHERE `key`='{key}'");
+    until("the copy", async || block_in_place(|| replica.try_sql(&copied)) == Ok(first.to_string())).await;
+    // A replica that was started anew has no row of the table in memory, and must not stop at its removal.
+    block_in_place(|| {
+        primary.kill_nine();
+        replica.sql("STOP SLAVE; SET GLOBAL read_only=0");
+    });
+    assert!(write_again(&one, &key).await > first);
+    until("a quiet time", async || is_quiet(&one) && is_quiet(&other)).await;
+    hear_again(&one, &other).await;
+    contract::values_are_kept(&one, &other).await;
+}
+
+/// A replica that was started anew has lost the table in memory. What the next primary does to it must not stop it.
+#[tokio::test(flavor = "multi_thread")]
+async fn replication_goes_on_after_the_start_of_a_replica() {
+    let start = |id: &str| MysqlServer::with(&["--log-bin=b", "--binlog-format=ROW", id]);
+    let Some(primary) = start("--server-id=1") else { return };
+    let Some(mut replica) = start("--server-id=2") else { return };
+    if !primary.is_mariadb() {
+        return;
+    }
+    block_in_place(|| replicate(&primary, &replica));
+    let one = party(&primary.url()).await;
+    let key = fresh("replicated");
+    let copied = format!("SELECT version FROM locker_keys WHERE `key`='{key}'");
+    let version = one.write(write(&key, 0, b"x")).await;
+    until("the copy", async || block_in_place(|| replica.try_sql(&copied)) == Ok(version.to_string())).await;
+    block_in_place(|| {
+        replica.restart();
+        replica.sql("SET GLOBAL read_only=1; START SLAVE");
+        // As if this server had just been promoted.
+        primary.sql("SET sql_log_bin=0; UPDATE locker_boot SET server='another'");
+    });
+    let version = write_again(&one, &key).await;
+    until("the copy", async || block_in_place(|| replica.try_sql(&copied)) == Ok(version.to_string())).await;
+    let errors = block_in_place(|| replica.sql("SHOW SLAVE STATUS"));
+    assert!(!errors.contains("Error_code"), "{errors}");
+}
+
+fn replicate(primary: &MysqlServer, replica: &MysqlServer) {
+    primary.sql("CREATE USER copy; GRANT REPLICATION SLAVE ON *.* TO copy");
+    replica.sql(&format!(
+        "CHANGE MASTER TO MASTER_HOST='127.0.0.1', MASTER_PORT={}, MASTER_USER='copy', MASTER_USE_GTID=slave_pos; \
+         SET GLOBAL gtid_slave_pos='{}'; SET GLOBAL read_only=1; START SLAVE",
+        primary.port(),
+        primary.sql("SELECT @@gtid_binlog_pos")
+    ));
+}

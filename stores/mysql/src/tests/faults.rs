@@ -1,0 +1,195 @@
+//! Servers and networks that fail.
+
+use super::*;
+use contract::faults::{hear_again, write_again, write_through};
+use locker_harness::{Fault, Proxy, eventually};
+use std::{
+    process::Stdio,
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+fn through(proxy: &Proxy) -> String {
+    format!("mysql://locker@127.0.0.1:{}/locker", proxy.port())
+}
+
+/// Kills all connections but that of the caller.
+fn kill_all(server: &MysqlServer) {
+    let connections = server
+        .sql("SELECT id FROM information_schema.processlist WHERE user = 'locker' AND id <> CONNECTION_ID()");
+    for id in connections.lines() {
+        // It may have ended by itself.
+        drop(server.try_sql(&format!("KILL {id}")));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_connections_are_opened_again() {
+    let Some(server) = MysqlServer::start() else { return };
+    let (one, other) = pair(&server.url()).await;
+    let keys = ["a", "b", "c"].map(fresh);
+    let is_over = AtomicBool::new(false);
+    let kill = async {
+        for _ in 0..10 {
+            block_in_place(|| kill_all(&server));
+            hear_again(&one, &other).await;
+        }
+        is_over.store(true, Ordering::Release);
+    };
+    let writes = keys.each_ref().map(|key| write_through(&one, key, &is_over));
+    tokio::join!(kill, join_all(writes));
+    until("gaps", async || one.gaps() > 0 && other.gaps() > 0).await;
+    contract::all(&one, &other).await;
+    contract::gone_inboxes_are_reported(&one, other).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn server_that_is_killed_and_started_again_is_used_again() {
+    let Some(mut server) = MysqlServer::start() else { return };
+    let (one, other) = pair(&server.url()).await;
+    for _ in 0..3 {
+        let keys = ["a", "b", "c", "d"].map(fresh);
+        let is_over = AtomicBool::new(false);
+        let restart = async {
+            hear_again(&one, &other).await;
+            let (gaps, other_gaps) = (one.gaps(), other.gaps());
+            block_in_place(|| server.restart());
+            hear_again(&one, &other).await;
+            until("gaps", async || one.gaps() > gaps && other.gaps() > other_gaps).await;
+            is_over.store(true, Ordering::Release);
+        };
+        let writes = keys.each_ref().map(|key| write_through(&one, key, &is_over));
+        tokio::join!(restart, join_all(writes));
+    }
+    contract::all(&one, &other).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn network_that_loses_answers_leaves_the_outcome_unknown() {
+    let Some(server) = shared_server() else { return };
+    let proxy = Proxy::to(server.port());
+    let party = party(&format!("{}?lanes=1", through(&proxy))).await;
+    let direct = super::party(&server.url()).await;
+    let to = Message { to: direct.backend.inbox(), text: "x".into() };
+    for messages in [Vec::new(), vec![to]] {
+        for fault in [Fault::DropReplies, Fault::HoldRequests, Fault::ExecuteAndReset, Fault::Reset] {
+            // A connection may end late by the fault before. Then nothing is sent, which is certain.
+            while !loses(&party, &direct, &proxy, &messages, &fault).await {}
+        }
+    }
+    contract::values_are_kept(&party, &direct).await;
+}
+
+/// Writes while the network has a fault. Returns whether the outcome was that of the fault.
+async fn loses(
+    party: &Party<Mysql>,
+    direct: &Party<Mysql>,
+    proxy: &Proxy,
+    messages: &[Message],
+    fault: &Fault,
+) -> bool {
+    let key = fresh("network");
+    let version = write_again(party, &key).await;
+    proxy.set(fault.clone());
+    let lost = Write { messages: messages.to_vec(), ..write(&key, version, b"y") };
+    let outcome = in_time("an answer", party.backend.exchange(lost)).await;
+    let is_done = async || direct.read(&key).await.0 != version;
+    let is_seen = match outcome {
+        // Another connection was reset.
+        Ok(outcome) => {
+            assert!(*fault == Fault::ExecuteAndReset && is_done().await, "{fault:?}: {outcome:?}");
+            false
+        }
+        Err(error) => {
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+            let is_done = is_done().await;
+            assert!(!(is_done && error.is_certain()), "{fault:?}: {error:?}");
+            match fault {
+                Fault::DropReplies | Fault::ExecuteAndReset => is_done,
+                Fault::HoldRequests => !error.is_certain() && !is_done,
+                _ => true,
+            }
+        }
+    };
+    proxy.set(Fault::None);
+    write_again(party, &key).await;
+    hear_again(direct, party).await;
+    is_seen
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn dropped_tables_are_made_again() {
+    let Some(server) = shared_server() else { return };
+    let (url, database) = in_new_database(&server);
+    let party = party(&url).await;
+    let key = fresh("dropped");
+    let first = party.write(write(&key, 0, b"x")).await;
+    block_in_place(|| server.sql(&format!("DROP DATABASE {database}")));
+    let error = party.backend.exchange(write(&key, first, b"y")).await.unwrap_err();
+    assert_eq!((error.kind(), error.is_certain()), (ErrorKind::Unavailable, true), "{error:?}");
+    block_in_place(|| server.sql(&format!("CREATE DATABASE {database}")));
+    assert!(write_again(&party, &key).await > first);
+}
+
+/// A host whose server is stopped, for example.
+#[tokio::test(flavor = "multi_thread")]
+async fn host_that_accepts_and_never_answers_is_passed_over() {
+    let Some(server) = shared_server() else { return };
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let silent = silent.local_addr().map(|address| (address.port(), silent)).unwrap();
+    for hosts in [[silent.0, server.port()], [server.port(), silent.0]] {
+        let hosts = hosts.map(|port| format!("127.0.0.1:{port}")).join(",");
+        let (one, other) = pair(&format!("mysql://locker@{hosts}/locker")).await;
+        contract::values_are_kept(&one, &other).await;
+        hear_again(&one, &other).await;
+    }
+}
+
+/// A transaction of a user that has locked a row delays that key, and no other.
+#[tokio::test(flavor = "multi_thread")]
+async fn row_lock_of_a_user_delays_one_key() {
+    let Some(server) = shared_server() else { return };
+    let (url, database) = in_new_database(&server);
+    let party = party(&format!("{url}?lanes=1")).await;
+    let (locked, free) = (fresh("locked"), fresh("free"));
+    let version = party.write(write(&locked, 0, b"x")).await;
+    let mut client = server.client(&database);
+    let mut client = client.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut input = client.stdin.take().unwrap();
+    let select = format!(
+        "BEGIN; SELECT version FROM locker_keys WHERE `key`='{locked}' FOR UPDATE; SELECT SLEEP(60);\n"
+    );
+    std::io::Write::write_all(&mut input, select.as_bytes()).unwrap();
+    eventually("the lock", || {
+        let waiting =
+            "SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE 'SELECT SLEEP(60)%'";
+        block_in_place(|| server.try_sql(waiting)).is_ok_and(|count| count == "1").then_some(())
+    });
+    let outcome = party.exchange(write(&locked, version, b"y")).await;
+    assert_eq!(outcome, Outcome::Differs { version, value: Some(b"x".to_vec()) });
+    // Together with it, too.
+    let (waiting, other) = (write(&locked, version, b"y"), write(&free, 0, b"x"));
+    let (lost, written) = tokio::join!(party.exchange(waiting), party.exchange(other));
+    assert!(matches!(lost, Outcome::Differs { .. }) && matches!(written, Outcome::Matched { .. }));
+    client.kill().unwrap();
+    client.wait().unwrap();
+    let sleep = "SELECT id FROM information_schema.processlist WHERE info LIKE 'SELECT SLEEP(60)%'";
+    for id in block_in_place(|| server.sql(sleep)).lines() {
+        drop(server.try_sql(&format!("KILL {id}")));
+    }
+    party.write(write(&locked, version, b"y")).await;
+}
+
+/// A store that is opened without waiting reports the outage with each call, and works once the server is there.
+#[tokio::test(flavor = "multi_thread")]
+async fn store_may_be_opened_before_its_server() {
+    let Some(mut server) = MysqlServer::start() else { return };
+    server.kill_nine();
+    let opening = Opening { lazy: true, ..Opening::default() };
+    let party = Party::new(open(&server.url(), &opening).await.unwrap());
+    let key = fresh("lazy");
+    let error = in_time("an error", party.backend.exchange(comparison(&key, 0))).await.unwrap_err();
+    assert_eq!((error.kind(), error.is_certain()), (ErrorKind::Unavailable, true), "{error:?}");
+    block_in_place(|| server.start_again());
+    until("the store", async || party.backend.exchange(comparison(&key, 0)).await.is_ok()).await;
+    party.write(write(&key, 0, b"x")).await;
+}
