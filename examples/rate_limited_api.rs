@@ -19,6 +19,7 @@ use std::time::Duration;
 
 const STORES: &str = "The store of limits and locks: memory://, redis://HOST:PORT, and with the Cargo feature in \
                       parentheses file:///DIR (files), postgres://HOST:PORT/DATABASE (postgres), \
+                      mysql://HOST:PORT/DATABASE (mysql), \
                       etcd://HOST:PORT,.. (etcd)";
 
 /// Serves quotes, with a limit per client, and ships orders, each at most once at a time.

@@ -3,7 +3,7 @@
 //! `cargo run --example withdraw -- --help`
 //!
 //! Other stores than memory and Redis need a Cargo feature:
-//! `cargo run --example withdraw --features files -- --store file:///tmp/locks`, or `postgres`, or `etcd`.
+//! `cargo run --example withdraw --features files -- --store file:///tmp/locks`, or `postgres`, `mysql` or `etcd`.
 
 use clap::Parser;
 use locker::{Locker, lock_on_argument};
@@ -26,7 +26,8 @@ struct Options {
 }
 
 const STORES: &str = "The store of the locks: memory://, redis://HOST:PORT, and with the Cargo feature in parentheses \
-                      file:///DIR (files), postgres://HOST:PORT/DATABASE (postgres), etcd://HOST:PORT,.. (etcd)";
+                      file:///DIR (files), postgres://HOST:PORT/DATABASE (postgres), \
+                      mysql://HOST:PORT/DATABASE (mysql), etcd://HOST:PORT,.. (etcd)";
 
 const CARDS: [u64; 3] = [4001, 4002, 4003];
 const START: u64 = 1_000;

@@ -19,6 +19,8 @@ pub use locker_runtime::{
 pub use locker_macros::idempotent;
 #[cfg(feature = "idempotent")]
 pub use locker_runtime::OnceKeep;
+#[cfg(feature = "mysql")]
+pub use locker_runtime::mysql;
 #[cfg(feature = "postgres")]
 pub use locker_runtime::postgres;
 #[cfg(feature = "testing")]

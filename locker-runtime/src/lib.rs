@@ -10,6 +10,8 @@ pub mod private;
 #[cfg(feature = "_fuzz")]
 #[doc(hidden)]
 pub mod fuzz;
+#[cfg(feature = "mysql")]
+pub mod mysql;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 #[cfg(feature = "tower")]

@@ -70,15 +70,10 @@ pub trait Fencing {
 
 impl Fencing for Guard {
     fn fence_sql(&self) -> (&'static str, &str, i64) {
-        ("SELECT locker_fence($1, $2)", self.key(), bigint(self.fence()))
+        ("SELECT locker_fence($1, $2)", self.key(), self.fence_in_sql())
     }
 
     fn held_sql(&self) -> (&'static str, &str, i64) {
-        ("SELECT locker_held($1, $2)", self.key(), bigint(self.fence()))
+        ("SELECT locker_held($1, $2)", self.key(), self.fence_in_sql())
     }
-}
-
-/// Returns a fence as a `bigint`. Two fences must not become equal, so that there is no nearest number.
-fn bigint(fence: u64) -> i64 {
-    i64::try_from(fence).expect("no store of this crate grants fences above i64::MAX")
 }

@@ -12,6 +12,8 @@ use crate::{
     api, exit_code,
     ranges::{MAX_TIME, MAX_TOKENS},
 };
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+use clap::ValueEnum;
 use clap::{Arg, ArgGroup, Args, Parser, Subcommand, builder::BoolishValueParser};
 use locker_runtime::Named;
 use std::{
@@ -75,8 +77,8 @@ pub(crate) struct Serve {
     #[arg(long, env = "LOCKER_ZMQ", default_value = "tcp://127.0.0.1:7777", value_name = "ENDPOINT")]
     pub(crate) zmq: String,
     /// Where the state lives: memory:// (in this process), file:///DIR (shared by all processes of this host), or
-    /// redis://HOST, postgres://HOST/DATABASE or etcd://HOST,.. (shared by all servers). All but memory:// survive
-    /// restarts. LOCKER_STORE is another name of the variable
+    /// redis://HOST, postgres://HOST/DATABASE, mysql://HOST/DATABASE or etcd://HOST,.. (shared by all servers). All but
+    /// memory:// survive restarts. LOCKER_STORE is another name of the variable
     #[arg(long, env = "LOCKER_URL", default_value = "memory://", value_name = "URL", hide_env_values = true)]
     pub(crate) store: String,
     #[command(flatten)]
@@ -179,6 +181,7 @@ Examples:
   locker serve
   locker serve --store redis://10.0.0.7
   locker serve --store postgres://locker@10.0.0.7/locker
+  locker serve --store mysql://locker@10.0.0.7/locker
   locker serve --store etcd://10.0.0.7,10.0.0.8,10.0.0.9
   locker serve --http 0.0.0.0:5505 --token-file tokens
   locker serve --max-requests 5 --in-seconds 0.8
@@ -225,8 +228,8 @@ pub struct Prefix {
 /// The store of `run`, `lead`, `ls`, `explain`, `unlock` and `store check`.
 #[derive(Args, Clone, Debug, Default)]
 pub struct StoreOptions {
-    /// The store that all users of the lock share: file:///DIR on one host, else redis://HOST, postgres://HOST/DATABASE
-    /// or etcd://HOST,... LOCKER_STORE is another name of the variable
+    /// The store that all users of the lock share: file:///DIR on one host, else redis://HOST, postgres://HOST/DATABASE,
+    /// mysql://HOST/DATABASE or etcd://HOST,... LOCKER_STORE is another name of the variable
     #[arg(long, env = "LOCKER_URL", value_name = "URL", hide_env_values = true)]
     pub store: Option<String>,
     /// See [`Eviction`].
@@ -466,8 +469,8 @@ pub(crate) struct Target {
 pub(crate) enum StoreCommand {
     /// Open a store, take a free lock in it and release it, and print how long calls take
     Check(Check),
-    /// Print the tables and functions of a store on PostgreSQL, as SQL for psql
-    #[cfg(feature = "postgres")]
+    /// Print the tables and functions of a store on PostgreSQL or MySQL, as SQL for psql or mysql
+    #[cfg(any(feature = "postgres", feature = "mysql"))]
     Sql(Sql),
 }
 
@@ -491,23 +494,45 @@ Exit codes:
   75  the lock was lost, or not acquired in time";
 
 /// Options of `locker store sql`.
-#[cfg(feature = "postgres")]
+#[cfg(any(feature = "postgres", feature = "mysql"))]
 #[derive(Args, Clone, Debug)]
 #[command(after_help = SQL)]
 pub(crate) struct Sql {
-    /// The schema of the tables, as the parameter `schema` of the URL. It is made unless it exists
-    #[arg(long, env = "LOCKER_SCHEMA", value_name = "NAME", default_value = "public", value_parser = schema)]
-    pub(crate) schema: String,
-    /// The role of the URL's user, if it is not the one that runs the SQL: gets the permissions that a store needs
+    /// The kind of server
+    #[arg(long, env = "LOCKER_SQL_KIND", value_enum, default_value_t)]
+    pub(crate) kind: SqlKind,
+    /// On PostgreSQL the schema of the tables, as the parameter `schema` of the URL; default `public`. On MySQL the
+    /// database; default that of the client. It is made unless it exists
+    #[arg(long, env = "LOCKER_SCHEMA", value_name = "NAME", value_parser = schema)]
+    pub(crate) schema: Option<String>,
+    /// The role of the URL's user, on MySQL also USER@HOST, if it is not the one that runs the SQL: gets the
+    /// permissions that a store needs
     #[arg(long, env = "LOCKER_GRANT_TO", value_name = "ROLE")]
     pub(crate) grant_to: Option<String>,
 }
 
-#[cfg(feature = "postgres")]
+/// The kinds of servers that have tables.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+pub(crate) enum SqlKind {
+    #[cfg(feature = "postgres")]
+    #[default]
+    Postgres,
+    /// And MariaDB
+    #[cfg(feature = "mysql")]
+    #[cfg_attr(not(feature = "postgres"), default)]
+    Mysql,
+}
+
+#[cfg(any(feature = "postgres", feature = "mysql"))]
 const SQL: &str = "\
 A store makes its tables itself if its user may. Otherwise an administrator makes them once:
   locker store sql --schema locks --grant-to app | psql -v ON_ERROR_STOP=1 postgres://admin@10.0.0.7/shop
   locker serve --store 'postgres://app@10.0.0.7/shop?schema=locks'
+
+On MySQL and MariaDB:
+  locker store sql --kind mysql --schema locks --grant-to app | mysql -h 10.0.0.7 -u root -p
+  locker serve --store mysql://app@10.0.0.7/locks
 
 It may be run again: what is there is left as it is.";
 
@@ -542,7 +567,7 @@ fn kind(text: &str) -> Result<String, String> {
 }
 
 /// A name that the URL of a store accepts.
-#[cfg(feature = "postgres")]
+#[cfg(any(feature = "postgres", feature = "mysql"))]
 fn schema(text: &str) -> Result<String, String> {
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
     if text.is_empty() || text.len() > 63 || !text.chars().all(is_plain) {

@@ -4,13 +4,16 @@ use crate::{
     stores::{Store, on_each_store},
     support::binary,
 };
-use locker_harness::{PostgresServer, SentinelSetup, free_port};
-use std::process::Output;
+use locker_harness::{MysqlServer, PostgresServer, SentinelSetup, free_port};
+use std::{
+    io::Write,
+    process::{Output, Stdio},
+};
 
 on_each_store!(blocking: check_prints_times);
 
 /// The schemes of the stores that processes share.
-const SCHEMES: [&str; 4] = ["file:///", "redis://", "postgres://", "etcd://"];
+const SCHEMES: [&str; 5] = ["file:///", "redis://", "postgres://", "etcd://", "mysql://"];
 
 fn run(arguments: &[&str]) -> (Option<i32>, String, String) {
     let Output { status, stdout, stderr } = binary().args(arguments).output().unwrap();
@@ -33,6 +36,33 @@ fn check_prints_times(store: &Store) {
 }
 
 #[test]
+fn check_prints_times_on_mysql() {
+    let Some(store) = Store::mysql() else { return };
+    check_prints_times(&store);
+}
+
+/// A user that may make no tables works with those of an administrator.
+#[test]
+fn sql_makes_the_tables_for_a_user_of_mysql() {
+    let Some(server) = MysqlServer::start() else { return };
+    server.sql("CREATE USER 'till 7'");
+    let url = server.url_of("locks").replace("//locker@", "//till%207@");
+    let (code, _, log) = run(&["run", "a", "--store", &url, "--", "true"]);
+    assert!(code == Some(64) && log.contains("1044"), "{log}");
+    let (code, sql, log) =
+        run(&["store", "sql", "--kind", "mysql", "--schema", "locks", "--grant-to", "till 7"]);
+    assert_eq!(code, Some(0), "{log}");
+    for _ in 0..2 {
+        let mut client = server.client("locker");
+        let mut client = client.stdin(Stdio::piped()).spawn().unwrap();
+        client.stdin.take().unwrap().write_all(sql.as_bytes()).unwrap();
+        assert!(client.wait().unwrap().success());
+    }
+    let (code, fence, log) = run(&["run", "a", "--store", &url, "--", "sh", "-c", "echo $LOCKER_FENCE"]);
+    assert!(code == Some(0) && fence.trim().parse::<u64>().unwrap() > 0, "{log}");
+}
+
+#[test]
 fn check_says_what_is_wrong() {
     for (store, code, named) in [
         ("memory://".to_owned(), 64, "one process"),
@@ -40,6 +70,7 @@ fn check_says_what_is_wrong() {
         (format!("redis://:sekret@127.0.0.1:{}", free_port()), 69, "127.0.0.1"),
         (format!("postgres://u:sekret@127.0.0.1:{}/db", free_port()), 69, "127.0.0.1"),
         (format!("etcd://u:sekret@127.0.0.1:{}", free_port()), 69, "127.0.0.1"),
+        (format!("mysql://u:sekret@127.0.0.1:{}/db", free_port()), 69, "127.0.0.1"),
         ("file:///proc/locker".to_owned(), 69, "/proc/locker"),
     ] {
         let (ended, output, log) = run(&["store", "check", "--store", &store]);

@@ -2,7 +2,7 @@
 
 use crate::support::{Server, binary};
 use locker::{Locker, LockerBuilder};
-use locker_harness::{EtcdServer, PostgresServer, Proxy, RedisServer, Shared};
+use locker_harness::{EtcdServer, MysqlServer, PostgresServer, Proxy, RedisServer, Shared};
 use std::{
     any::Any,
     process::Command,
@@ -69,6 +69,12 @@ impl Store {
     pub(crate) fn etcd() -> Option<Self> {
         static SERVER: Shared<EtcdServer> = Shared::new();
         let server = SERVER.get(EtcdServer::start)?;
+        Some(Self::new(server.url(), server.port(), server))
+    }
+
+    pub(crate) fn mysql() -> Option<Self> {
+        static SERVER: Shared<MysqlServer> = Shared::new();
+        let server = SERVER.get(MysqlServer::start)?;
         Some(Self::new(server.url(), server.port(), server))
     }
 

@@ -91,8 +91,8 @@ impl Guard {
     }
 
     /// Returns the fencing token: a number that rises with every grant of this key. A resource that rejects fences
-    /// below the highest it has seen is safe from holders whose lease is over. The trait `postgres::Fencing` (feature
-    /// `postgres`) has statements that do so in a transaction. [Fence a write][page] has programs.
+    /// below the highest it has seen is safe from holders whose lease is over. The traits `postgres::Fencing` and
+    /// `mysql::Fencing` (features `postgres`, `mysql`) have statements that do so in a transaction. [Fence a write][page] has programs.
     ///
     /// Source: M. Kleppmann, "How to do distributed locking", 2016.
     ///
@@ -100,6 +100,12 @@ impl Guard {
     #[must_use]
     pub fn fence(&self) -> u64 {
         self.hold.fence()
+    }
+
+    /// Returns the fence as a `bigint`. Two fences must not become equal, so that there is no nearest number.
+    #[cfg(any(feature = "postgres", feature = "mysql"))]
+    pub(crate) fn fence_in_sql(&self) -> i64 {
+        i64::try_from(self.fence()).expect("no store of this crate grants fences above i64::MAX")
     }
 
     /// Returns the id of this hold, 32 hexadecimal digits. No other hold of the store has it.

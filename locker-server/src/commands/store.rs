@@ -1,6 +1,8 @@
 //! `locker store`.
 
 use super::store_option::{fail, open};
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+use crate::cli::SqlKind;
 use crate::cli::{Check, StoreCommand};
 use locker_runtime::{Error, Locker, stores::without_login};
 use std::{
@@ -19,7 +21,7 @@ pub(super) async fn store(command: StoreCommand) -> ExitCode {
             Ok(text) => print(&text),
             Err(error) => fail(&error).into(),
         },
-        #[cfg(feature = "postgres")]
+        #[cfg(any(feature = "postgres", feature = "mysql"))]
         StoreCommand::Sql(options) => print(&sql(&options)),
     }
 }
@@ -67,18 +69,36 @@ fn median(mut times: Vec<Duration>) -> Duration {
     times[times.len() / 2]
 }
 
-#[cfg(feature = "postgres")]
+#[cfg(any(feature = "postgres", feature = "mysql"))]
 fn sql(options: &crate::cli::Sql) -> String {
-    let schema = &options.schema;
-    let tables = locker_runtime::postgres::schema_sql(schema);
-    let make = match &**schema {
+    match options.kind {
+        #[cfg(feature = "postgres")]
+        SqlKind::Postgres => sql_of_postgres(options),
+        #[cfg(feature = "mysql")]
+        SqlKind::Mysql => sql_of_mysql(options),
+    }
+}
+
+#[cfg(feature = "postgres")]
+fn sql_of_postgres(options: &crate::cli::Sql) -> String {
+    use locker_runtime::postgres::{grants_sql, schema_sql};
+    let schema = options.schema.as_deref().unwrap_or("public");
+    let make = match schema {
         // Its owner may be someone else.
         "public" => String::new(),
         _ => format!("CREATE SCHEMA IF NOT EXISTS \"{schema}\";\n"),
     };
-    let grants = options
-        .grant_to
-        .as_ref()
-        .map_or_else(String::new, |role| locker_runtime::postgres::grants_sql(schema, role));
-    format!("BEGIN;\n{make}{tables}{grants}COMMIT;\n")
+    let grants = options.grant_to.as_ref().map_or_else(String::new, |role| grants_sql(schema, role));
+    format!("BEGIN;\n{make}{}{grants}COMMIT;\n", schema_sql(schema))
+}
+
+/// Its statements about tables are no part of a transaction.
+#[cfg(feature = "mysql")]
+fn sql_of_mysql(options: &crate::cli::Sql) -> String {
+    use locker_runtime::mysql::{grants_sql, schema_sql};
+    let made =
+        |database: &String| format!("CREATE DATABASE IF NOT EXISTS `{database}`;\nUSE `{database}`;\n");
+    let make = options.schema.as_ref().map_or_else(String::new, made);
+    let grants = options.grant_to.as_ref().map_or_else(String::new, |user| grants_sql(user));
+    format!("{make}{}{grants}", schema_sql())
 }

@@ -45,31 +45,27 @@ pub(super) struct Listener {
     has_warned: bool,
 }
 
-/// What a wait has ended with.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Wait {
-    Woken,
-    /// It was not, or there was a message already.
-    Over,
+/// What hears messages.
+pub(super) struct Ears {
+    session: Session,
+    /// Has the lock that the other waits for, and is silent.
+    _bell: Session,
+    name: Id,
 }
 
 impl Listening for Listener {
-    type Session = Session;
+    type Session = Ears;
 
-    async fn open(&mut self) -> Result<Session> {
-        let driver = &self.driver;
-        // Its statements are ended by others, those of the lanes are not.
-        let (target, losses) = (&driver.target, driver.losses.subscribe());
-        let session = Session::open(target, Idle::Moment, CONNECT_LIMIT, losses).await?;
+    async fn open(&mut self) -> Result<Ears> {
         tokio::select! {
             biased;
-            set_up = self.set_up(&session) => set_up.map(|()| session),
+            opened = self.set_up() => opened,
             () = background::sleep(SET_UP_LIMIT) => Err(errors::lost(&format!("waited {SET_UP_LIMIT:?}"))),
         }
     }
 
-    async fn serve(&mut self, session: Session) {
-        self.work(&session).await;
+    async fn serve(&mut self, ears: Ears) {
+        self.work(&ears).await;
         // The other connections may have ended with it.
         self.driver.losses.send_modify(|losses| *losses += 1);
     }
@@ -80,41 +76,50 @@ impl Listener {
         Self { driver, lanes, former: None, clearing: None, polls: false, has_warned: false }
     }
 
-    async fn set_up(&mut self, session: &Session) -> Result<()> {
+    async fn set_up(&mut self) -> Result<Ears> {
         let driver = &self.driver;
-        let facts = facts::ask(session).await?;
-        schema::ensure(session, &facts, &driver.target.user).await?;
-        epoch::ensure(session, &facts).await?;
+        let session = self.connect(Idle::Moment).await?;
+        let facts = facts::ask(&session).await?;
+        schema::ensure(&session, &facts, &driver.target.user).await?;
+        epoch::ensure(&session, &facts).await?;
         driver.learn(facts);
         driver.hear_anew();
-        self.sample(session).await?;
+        self.sample(&session).await?;
+        let (bell, name) = (self.connect(Idle::Day).await?, Id::random());
+        bell.one(sql::hang(name)).await.map_err(|error| errors::of_statement(&error).error)?;
         match self.former {
-            Some(former) => inbox::claim_again(driver, session, former).await?,
-            None => inbox::claim_any(driver, session).await?,
+            Some(former) => inbox::claim_again(driver, &session, former).await?,
+            None => inbox::claim_any(driver, &session).await?,
         }
         self.former = Some(session.id);
-        self.probe(session).await
+        let ears = Ears { session, _bell: bell, name };
+        self.probe(&ears).await?;
+        Ok(ears)
+    }
+
+    async fn connect(&self, idle: Idle) -> Result<Session> {
+        let Driver { target, losses, .. } = &*self.driver;
+        Session::open(target, idle, CONNECT_LIMIT, losses.subscribe()).await
     }
 
     /// Sends a message to this process over another connection, and finds out whether that wakes this one.
-    async fn probe(&mut self, session: &Session) -> Result<()> {
+    async fn probe(&mut self, ears: &Ears) -> Result<()> {
         let sent = self.lanes_do(vec![Message { to: self.driver.server.inbox(), text: PROBE.into() }]);
         let started = Timestamp::now();
-        let (mut is_heard, limit) = (false, Duration::from_secs_f64(LONGEST_WAIT));
+        let (mut is_heard, limit) = (false, Duration::from_secs(LONGEST_WAIT));
         while !is_heard && Timestamp::now().since(started) < limit {
-            self.wait(session, LONGEST_WAIT).await?;
-            is_heard = self.hear(session).await?;
+            self.wait(ears).await?;
+            is_heard = self.hear(&ears.session).await?;
         }
         drop(sent);
-        let is_late = !is_heard || Timestamp::now().since(started) >= limit;
-        if is_late && !self.has_warned {
+        self.polls = !is_heard || Timestamp::now().since(started) >= limit;
+        if self.polls && !self.has_warned {
             self.has_warned = true;
             diagnostics::warn_aloud(&format!(
                 "statements of this process at {} cannot be ended to wake it: it reads its messages every {:?}",
                 self.driver.target.address, self.driver.target.poll
             ));
         }
-        self.polls = is_late;
         Ok(())
     }
 
@@ -127,17 +132,18 @@ impl Listener {
         done
     }
 
-    /// Waits for a message, up to so many seconds.
-    async fn wait(&self, session: &Session, seconds: f64) -> Result<Wait> {
+    /// Waits for a message, or for some time.
+    async fn wait(&self, ears: &Ears) -> Result<()> {
         let heard = self.driver.heard();
-        let waited = session.one(sql::wait(self.driver.server.inbox(), &heard, seconds)).await;
+        let waited = ears.session.one(sql::wait(self.driver.server.inbox(), &heard, ears.name)).await;
         match waited {
-            Ok(answer) => {
-                let woken = answer.rows.first().and_then(|row| value::<i64>(row, 0)) == Some(1);
-                Ok(if woken { Wait::Woken } else { Wait::Over })
+            Ok(answer) if answer.rows.first().and_then(|row| value::<i64>(row, 0)) == Some(1) => {
+                Err(errors::lost("the connection with the bell has ended"))
             }
-            Err(error) if errors::code_of(&error).is_some_and(sql::is_woken) => Ok(Wait::Woken),
-            Err(error) => Err(errors::of_statement(&error).error),
+            Err(error) if !errors::code_of(&error).is_some_and(sql::is_woken) => {
+                Err(errors::of_statement(&error).error)
+            }
+            _ => Ok(()),
         }
     }
 
@@ -190,16 +196,20 @@ impl Listener {
     }
 
     /// Uses the connection until it ends, does not answer, or something is missing.
-    async fn work(&mut self, session: &Session) {
+    async fn work(&mut self, ears: &Ears) {
+        let session = &ears.session;
         let start = Timestamp::now();
         let (mut sampled, mut probed, mut cleared) = (start, start, start);
         // Processes that were started together sweep at different times.
         let mut sweep = start + sweep::INTERVAL / 1024 * (512 + Id::random().jitter(512));
         let driver = Arc::clone(&self.driver);
         loop {
-            let seconds = if self.polls { driver.target.poll.as_secs_f64() } else { LONGEST_WAIT };
             let heard = async {
-                self.wait(session, seconds).await?;
+                if self.polls {
+                    background::sleep(driver.target.poll).await;
+                } else {
+                    self.wait(ears).await?;
+                }
                 self.hear(session).await
             };
             let heard = tokio::select! {
@@ -224,7 +234,7 @@ impl Listener {
             }
             if self.polls && now.since(probed) >= PROBE_INTERVAL {
                 probed = now;
-                if !matches!(within(self.probe(session)).await, Some(Ok(()))) {
+                if !matches!(within(self.probe(ears)).await, Some(Ok(()))) {
                     return;
                 }
             }

@@ -98,22 +98,26 @@ END"
 #[must_use]
 pub fn schema_sql() -> String {
     let tables = TABLES.map(|table| format!("{table};\n")).concat();
+    let names = ["locker_fence", "locker_held"];
+    let dropped = names.map(|name| format!("DROP PROCEDURE IF EXISTS {name};\n")).concat();
     let procedures = procedures().map(|procedure| format!("{procedure}//\n")).concat();
-    let meta = first_row("''");
-    format!("{tables}{meta};\nDELIMITER //\n{procedures}DELIMITER ;\n")
+    format!("{tables}{};\n{dropped}DELIMITER //\n{procedures}DELIMITER ;\n", first_row("''"))
 }
 
-/// Returns the statements that let `user`, such as `'app'@'%'`, use the tables and procedures of a database.
+/// Returns the statements that let a user, `NAME` or `NAME@HOST`, use the tables and procedures of the present database.
 #[must_use]
-pub fn grants_sql(database: &str, user: &str) -> String {
-    let database = format!("`{}`", database.replace('`', "``"));
+pub fn grants_sql(user: &str) -> String {
+    let (name, host) = user.rsplit_once('@').unwrap_or((user, "%"));
+    let quoted = |text: &str| format!("'{}'", text.replace('\\', "\\\\").replace('\'', "''"));
+    let user = format!("{}@{}", quoted(name), quoted(host));
     let tables = ["keys", "mail", "meta", "boot", "fences"];
-    let tables = tables.map(|table| {
-        format!("GRANT SELECT, INSERT, UPDATE, DELETE ON {database}.locker_{table} TO {user};\n")
-    });
-    // To empty a table needs the right to drop it.
-    let empty = format!("GRANT DROP ON {database}.locker_boot TO {user};\n");
-    format!("{}{empty}GRANT EXECUTE ON {database}.* TO {user};\n", tables.concat())
+    let tables =
+        tables.map(|table| format!("GRANT SELECT, INSERT, UPDATE, DELETE ON locker_{table} TO {user};\n"));
+    format!(
+        "{}-- To empty a table needs the right to drop it.\nGRANT DROP ON locker_boot TO {user};\n\
+         GRANT EXECUTE ON PROCEDURE locker_fence TO {user};\nGRANT EXECUTE ON PROCEDURE locker_held TO {user};\n",
+        tables.concat()
+    )
 }
 
 fn first_row(server: &str) -> String {

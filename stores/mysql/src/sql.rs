@@ -24,8 +24,8 @@ const STORE_STATE: &str = "m.fence,m.removals,m.longest,m.quick,m.quiet_until,b.
 /// The seconds between two sweeps.
 pub(super) const SWEEP_SECONDS: u64 = 60;
 
-/// How long a process waits in one statement for messages, in seconds. Others notice its end after some times that.
-pub(super) const LONGEST_WAIT: f64 = 0.9;
+/// How long a process waits in one statement for messages, in seconds. Others notice its end a little later than that.
+pub(super) const LONGEST_WAIT: u64 = 1;
 
 impl Facts {
     /// Returns the condition that the epoch is the one with this id.
@@ -155,10 +155,20 @@ pub(super) fn claim(inbox: Inbox) -> String {
     format!("SELECT GET_LOCK({},0)", name_of(inbox))
 }
 
-/// Waits until there is a message that was not heard, until it is woken, or for some seconds.
-pub(super) fn wait(inbox: Inbox, heard: &[u64], seconds: f64) -> String {
+/// Takes the bell.
+pub(super) fn hang(bell: Id) -> String {
+    format!("SELECT GET_LOCK('locker_bell_{bell}',0)")
+}
+
+/// Waits until there is a message that was not heard, until it is woken, or for some seconds: for the bell, which another
+/// connection of this process has. Returns 1 if that connection has lost it.
+///
+/// Not by `SLEEP`: on MariaDB, two that wake it at once stop the whole server for a second. Who is woken there has a
+/// mutex of all that sleep, and wants one that its killer has, who tries to get that of all for so long.
+pub(super) fn wait(inbox: Inbox, heard: &[u64], bell: Id) -> String {
     format!(
-        "SELECT IF(EXISTS(SELECT 1 FROM locker_mail WHERE inbox={inbox}{}),0,SLEEP({seconds}))",
+        "SELECT IF(EXISTS(SELECT 1 FROM locker_mail WHERE inbox={inbox}{}),0,\
+         GET_LOCK('locker_bell_{bell}',{LONGEST_WAIT}))",
         not_in(heard)
     )
 }

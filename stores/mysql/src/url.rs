@@ -25,7 +25,7 @@ const PROBE: Duration = Duration::from_secs(10);
 /// More than a server accepts.
 const MAX_PACKET: usize = 1 << 30;
 const SHORTEST_POLL: Duration = Duration::from_millis(10);
-const LONGEST_POLL: Duration = Duration::from_millis(900);
+const LONGEST_POLL: Duration = Duration::from_secs(1);
 
 /// A server, and how the store uses it.
 pub(super) struct Target {
@@ -64,7 +64,7 @@ pub(super) fn read(url: &str, opening: &Opening) -> Result<Target> {
         poll: match url.parameter("poll").map(humantime::parse_duration) {
             None => Duration::from_millis(100),
             Some(Ok(poll)) if (SHORTEST_POLL..=LONGEST_POLL).contains(&poll) => poll,
-            Some(_) => return Err(url.wrong_parameter("poll", "is not a duration from 10ms to 900ms")),
+            Some(_) => return Err(url.wrong_parameter("poll", "is not a duration from 10ms to 1s")),
         },
         address: format!("mysql://{}/{database}", places.join(",")),
         user: url.user.clone().unwrap_or_else(|| "the user".into()),

@@ -4,6 +4,7 @@ mod cluster;
 mod etcd;
 mod fake;
 mod files;
+mod mysql;
 mod network;
 mod postgres;
 mod redis;
@@ -107,6 +108,8 @@ pub(crate) enum Store {
     Postgres,
     /// Three members, with a network before each of them.
     Etcd,
+    /// One server, with a network that can be broken.
+    Mysql,
     /// A directory.
     Files,
     /// A backend in this process that loses answers, with a clock for all.
@@ -133,6 +136,7 @@ impl Store {
             },
             Self::Postgres => Box::new(postgres::Postgres::start()?),
             Self::Etcd => Box::new(etcd::Etcd::start()?),
+            Self::Mysql => Box::new(mysql::Mysql::start()?),
             Self::Files => Box::new(files::Files::start()),
             Self::Fake => Box::new(fake::Fake("served")),
             Self::FakeTicked => Box::new(fake::Fake("ticked")),

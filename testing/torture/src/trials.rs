@@ -261,5 +261,7 @@ fn connect(url: &str) -> Locker {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let builder = Locker::builder().url(url).command_timeout(SECOND + Duration::from_micros(number));
-    eventually("a connection to the store", || builder.clone().build_blocking().ok())
+    let opened =
+        || builder.clone().build_blocking().inspect_err(|error| eprintln!("no connection yet: {error}"));
+    eventually("a connection to the store", || opened().ok())
 }

@@ -49,6 +49,11 @@ fn postgres_under_torture_breaks_no_promise() {
 }
 
 #[test]
+fn mysql_under_torture_breaks_no_promise() {
+    torture_breaks_no_promise("mysql");
+}
+
+#[test]
 fn etcd_under_torture_breaks_no_promise() {
     torture_breaks_no_promise("etcd");
 }

@@ -39,7 +39,7 @@ async fn errors_say_what_to_do() {
 #[tokio::test(flavor = "multi_thread")]
 async fn named_rights_are_enough() {
     let Some(server) = MysqlServer::start() else { return };
-    let grants = grants_sql("locker", "'modest'@'%'");
+    let grants = grants_sql("modest");
     block_in_place(|| {
         let mut client = server.client("locker");
         let mut client = client.stdin(std::process::Stdio::piped()).spawn().unwrap();
