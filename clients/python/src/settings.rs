@@ -67,7 +67,12 @@ impl Settings {
 
     fn set_of_network(mut self, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Self> {
         match name {
-            #[cfg(any(feature = "redis-tls", feature = "postgres-tls", feature = "etcd-tls"))]
+            #[cfg(any(
+                feature = "redis-tls",
+                feature = "postgres-tls",
+                feature = "etcd-tls",
+                feature = "mysql-tls"
+            ))]
             "tls_ca" => {
                 let pem = match value.cast::<PyString>() {
                     Ok(pem) => pem.to_cow()?.as_bytes().to_vec(),

@@ -33,6 +33,13 @@ def postgres_url() -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
+def mysql_url() -> Iterator[str]:
+    """The URL of a MariaDB server of this run."""
+    with tempfile.TemporaryDirectory() as directory, servers.mysql_server(Path(directory)) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
 def etcd_url() -> Iterator[str]:
     """The URL of an etcd member of this run."""
     with tempfile.TemporaryDirectory() as directory, servers.etcd_server(Path(directory)) as url:
@@ -45,13 +52,13 @@ def url(request: pytest.FixtureRequest) -> str:
     return "memory://" if request.param == "memory" else str(request.getfixturevalue("redis").url)
 
 
-@pytest.fixture(params=["memory", "redis", "postgres", "etcd", "file"])
+@pytest.fixture(params=["memory", "redis", "postgres", "etcd", "mysql", "file"])
 def every_url(request: pytest.FixtureRequest) -> Iterator[str]:
     """The URL of a store: for the few tests that run on each kind."""
     if request.param == "file":
         with tempfile.TemporaryDirectory() as directory:
             yield f"file://{directory}"
-    elif request.param in ("postgres", "etcd"):
+    elif request.param in ("postgres", "etcd", "mysql"):
         yield str(request.getfixturevalue(f"{request.param}_url"))
     else:
         yield "memory://" if request.param == "memory" else str(request.getfixturevalue("redis").url)

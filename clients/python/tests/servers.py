@@ -138,6 +138,31 @@ def postgres_server(directory: Path, *options: str) -> Iterator[str]:
 
 
 @contextlib.contextmanager
+def mysql_server(directory: Path, *options: str) -> Iterator[str]:
+    """Runs a MariaDB server, and yields the URL of its database."""
+    path = f"{os.environ.get('PATH', '')}:/usr/sbin"
+    program = shutil.which("mariadbd", path=path) or missing("there is no mariadbd: run scripts/setup-mysql.sh")
+    account: dict[str, Any] = {}
+    if os.geteuid() == 0:
+        # The server refuses to run as root, and the folders above must let it pass.
+        os.chown(directory, NOBODY, NOBODY)
+        account = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
+    files = [f"--datadir={directory / 'data'}", f"--tmpdir={directory}"]
+    install = ["mariadb-install-db", "--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db"]
+    subprocess.run([*install, *files], cwd=directory, check=True, capture_output=True, **account)
+    init, port = directory / "init.sql", free_port()
+    init.write_text("CREATE DATABASE locker;\nCREATE USER locker;\nGRANT ALL ON *.* TO locker;\n")
+    init.chmod(0o644)
+    command = [program, "--no-defaults", *files, f"--port={port}", f"--socket={directory / 'socket'}"]
+    command += [f"--init-file={init}", "--bind-address=127.0.0.1", "--skip-name-resolve"]
+    command += ["--innodb-flush-log-at-trx-commit=1", "--innodb-buffer-pool-size=64M", *options]
+    with running(command, directory, **account):
+        client = ["mariadb", "--no-defaults", "-h", "127.0.0.1", "-P", str(port), "-u", "locker", "locker", "-e"]
+        eventually(lambda: subprocess.run([*client, "SELECT 1"], capture_output=True).returncode == 0, "mariadbd")
+        yield f"mysql://locker@127.0.0.1:{port}/locker"
+
+
+@contextlib.contextmanager
 def etcd_server(directory: Path, *options: str) -> Iterator[str]:
     """Runs an etcd member, without `fsync` unless an option says so, and yields its URL."""
     program = shutil.which("etcd") or missing("there is no etcd: run scripts/setup-etcd.sh")

@@ -24,7 +24,9 @@ const IDLE_INTERVAL: Duration = Duration::from_secs(5);
 /// How long the statements after connecting may take.
 const SET_UP_LIMIT: Duration = Duration::from_secs(10);
 /// The time between two probes if the last was late.
-const PROBE_INTERVAL: Duration = Duration::from_secs(30);
+const PROBE_INTERVAL: Duration = Duration::from_secs(10);
+/// After so many late probes in a row the user is told.
+const MANY_LATE: u32 = 3;
 /// A message of a process to itself, which shows that it can be woken.
 const PROBE: &str = "\u{1}probe";
 
@@ -41,8 +43,8 @@ pub(super) struct Listener {
     polls: bool,
     /// The removal of messages, which is not done if nobody waits for it.
     clearing: Option<ProbeAnswer>,
-    /// Whether the user was told so.
-    has_warned: bool,
+    /// How many probes in a row were late. The server may be slow once.
+    late: u32,
 }
 
 /// What hears messages.
@@ -73,7 +75,7 @@ impl Listening for Listener {
 
 impl Listener {
     pub(super) fn new(driver: Arc<Driver>, lanes: WeakSender<Job>) -> Self {
-        Self { driver, lanes, former: None, clearing: None, polls: false, has_warned: false }
+        Self { driver, lanes, former: None, clearing: None, polls: false, late: 0 }
     }
 
     async fn set_up(&mut self) -> Result<Ears> {
@@ -113,8 +115,8 @@ impl Listener {
         }
         drop(sent);
         self.polls = !is_heard || Timestamp::now().since(started) >= limit;
-        if self.polls && !self.has_warned {
-            self.has_warned = true;
+        self.late = if self.polls { self.late.saturating_add(1) } else { 0 };
+        if self.late == MANY_LATE {
             diagnostics::warn_aloud(&format!(
                 "statements of this process at {} cannot be ended to wake it: it reads its messages every {:?}",
                 self.driver.target.address, self.driver.target.poll
