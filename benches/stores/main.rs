@@ -1,12 +1,12 @@
-//! Costs of a lock on PostgreSQL, etcd and files, beside what an application would use instead.
+//! Costs of a lock on PostgreSQL, MySQL, etcd and files, beside what an application would use instead.
 //!
 //! The rivals are in their default use: session advisory locks of PostgreSQL with a connection per task (a lock keeps
-//! its connection), the lock service of etcd (`v3lock`) with a lease per task, and `flock` by `std::fs::File::lock`.
+//! its connection), `GET_LOCK` and rows that a transaction locks on MariaDB, the lock service of etcd (`v3lock`) with a lease per task, and `flock` by `std::fs::File::lock`.
 //!
 //! `cargo bench --bench stores --all-features` starts its own servers, with `fsync` as they have it by default, and
-//! takes about ten minutes. `LOCKER_BENCH=postgres,distance,etcd,files,idle` selects parts:
+//! takes about ten minutes. `LOCKER_BENCH=postgres,distance,mysql,etcd,files,idle` selects parts:
 //!
-//! - `postgres`, `etcd`: acquire + release on names of their own, on one name, and on eight names; and what two bare
+//! - `postgres`, `mysql`, `etcd`: acquire + release on names of their own, on one name, and on eight names; and what two bare
 //!   updates of one row cost on PostgreSQL, the first of them durable;
 //! - `distance`: PostgreSQL behind a network with a round trip of 4 ms;
 //! - `files`: the same in one directory, beside `flock` and Redis;
@@ -22,7 +22,7 @@ mod support;
 mod tasks;
 mod v3lock;
 
-use locker_harness::{EtcdServer, Fault, PostgresServer, Proxy, RedisServer};
+use locker_harness::{EtcdServer, Fault, MysqlServer, PostgresServer, Proxy, RedisServer};
 use rivals::Rival;
 use std::time::Duration;
 use support::{Subject, compare, subject};
@@ -37,9 +37,10 @@ const CROWDS: [(u32, u32); 5] = [(1, 1), (16, 16), (64, 64), (64, 1), (64, 8)];
 
 fn main() {
     let chosen = std::env::var("LOCKER_BENCH").unwrap_or_default();
-    let parts: [(&str, fn()); 5] = [
+    let parts: [(&str, fn()); 6] = [
         ("postgres", postgres),
         ("distance", distance),
+        ("mysql", mysql),
         ("etcd", etcd),
         ("files", files),
         ("idle", idle::idle),
@@ -83,6 +84,23 @@ fn distance() {
         [("advisory lock", Rival::advisory(&runtime, &url, 64)), ("locker", Rival::locker(&runtime, &url))];
     for crowd in CROWDS {
         crowds("PostgreSQL, round trip 4 ms", &runtime, &rivals, crowd, 400);
+    }
+}
+
+fn mysql() {
+    let Some(server) = MysqlServer::on_disk() else { return };
+    server.sql("CREATE TABLE rows_to_lock (name bigint PRIMARY KEY) ENGINE=InnoDB");
+    for name in 0..64 {
+        server.sql(&format!("INSERT INTO rows_to_lock VALUES ({name})"));
+    }
+    let runtime = runtime();
+    let rivals = [
+        ("GET_LOCK", Rival::get_lock(&runtime, &server.url(), 64)),
+        ("SELECT .. FOR UPDATE", Rival::for_update(&runtime, &server.url(), 64)),
+        ("locker", Rival::locker(&runtime, &server.url())),
+    ];
+    for crowd in CROWDS {
+        crowds("MariaDB", &runtime, &rivals, crowd, 1_000);
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::v3lock::{Lease, LeaseGrant, Lock, Locked, Unlock, Unlocked, call};
 use locker::Locker;
+use mysql_async::{Conn, Opts, prelude::Queryable};
 use std::{
     fs::File,
     future::Future,
@@ -10,7 +11,7 @@ use std::{
     sync::Arc,
     time::Duration,
 };
-use tokio::runtime::Runtime;
+use tokio::{runtime::Runtime, sync::Mutex};
 use tokio_postgres::{Client, NoTls, Statement};
 use tonic::transport::Channel;
 
@@ -24,6 +25,8 @@ pub(crate) enum Rival {
     Locker(Locker),
     /// A connection for each task, with a statement that takes and one that gives back.
     Sessions(Vec<Arc<Session>>),
+    /// The same on MySQL: `?` stands for the name.
+    Mysql(Vec<Arc<Mutex<Conn>>>, [&'static str; 2]),
     /// A lease for each task: two locks under one lease are one.
     V3Lock(Channel, Vec<i64>),
     /// A file for each name, opened for each lock.
@@ -59,6 +62,23 @@ impl Rival {
     fn sessions(runtime: &Runtime, url: &str, tasks: u32, statements: [&str; 2]) -> Self {
         let sessions = (0..tasks).map(|_| Arc::new(runtime.block_on(Session::new(url, statements))));
         Self::Sessions(sessions.collect())
+    }
+
+    /// A lock of a connection, which keeps the connection.
+    pub(crate) fn get_lock(runtime: &Runtime, url: &str, tasks: u32) -> Self {
+        Self::mysql(runtime, url, tasks, ["SELECT GET_LOCK('name ?',120)", "SELECT RELEASE_LOCK('name ?')"])
+    }
+
+    /// A transaction that keeps a row, and changes nothing.
+    pub(crate) fn for_update(runtime: &Runtime, url: &str, tasks: u32) -> Self {
+        let take = "BEGIN; SELECT name FROM rows_to_lock WHERE name=? FOR UPDATE";
+        Self::mysql(runtime, url, tasks, [take, "COMMIT"])
+    }
+
+    fn mysql(runtime: &Runtime, url: &str, tasks: u32, statements: [&'static str; 2]) -> Self {
+        let options = Opts::from_url(&format!("{url}?prefer_socket=false")).expect("a URL");
+        let conn = || runtime.block_on(Conn::new(options.clone())).expect("a connection");
+        Self::Mysql((0..tasks).map(|_| Arc::new(Mutex::new(conn()))).collect(), statements)
     }
 
     pub(crate) fn v3lock(runtime: &Runtime, url: &str, tasks: u32) -> Self {
@@ -103,6 +123,19 @@ impl Rival {
                 Box::pin(async move {
                     for _ in 0..times {
                         session.pair(i64::from(name)).await;
+                    }
+                })
+            }
+            Self::Mysql(conns, statements) => {
+                let conn = Arc::clone(&conns[task as usize]);
+                let statements = statements.map(|statement| statement.replace('?', &name.to_string()));
+                Box::pin(async move {
+                    let mut conn = conn.lock().await;
+                    for _ in 0..times {
+                        for statement in &statements {
+                            let result = conn.query_iter(statement).await.expect(ANSWER);
+                            result.drop_result().await.expect(ANSWER);
+                        }
                     }
                 })
             }

@@ -3,7 +3,7 @@
 use crate::{GENEROUS, Signal, eventually_within, free_port, keeper::spawn, missing, signals};
 use rustix::process::{Pid, getuid};
 use std::{
-    fs,
+    fs, io,
     os::unix::{fs::chown, process::CommandExt},
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
@@ -46,6 +46,15 @@ impl MysqlServer {
         Self::with(&[])
     }
 
+    /// Starts a server whose files are on the disk, for measurements.
+    ///
+    /// # Panics
+    /// As [`start`](Self::start).
+    #[must_use]
+    pub fn on_disk() -> Option<Self> {
+        Self::within(tempfile::tempdir(), &[])
+    }
+
     /// Starts a server with further settings, such as `["--innodb-flush-log-at-trx-commit=0"]`. In them, `{dir}`
     /// stands for the server's directory.
     ///
@@ -53,13 +62,16 @@ impl MysqlServer {
     /// As [`start`](Self::start).
     #[must_use]
     pub fn with(settings: &[&str]) -> Option<Self> {
+        // In memory if possible: the server writes every change to the disk before it answers.
+        Self::within(tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()), settings)
+    }
+
+    fn within(directory: io::Result<tempfile::TempDir>, settings: &[&str]) -> Option<Self> {
         let Some(program) = program() else {
             return missing("there is no mariadbd: run scripts/setup-mysql.sh");
         };
         let version = Command::new(&program).arg("--version").output().expect("the version of the server");
         let is_mariadb = String::from_utf8_lossy(&version.stdout).contains("MariaDB");
-        // In memory if possible: the server writes every change to the disk before it answers.
-        let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
         let directory = directory.expect("a directory for the server");
         let own = |path: &Path| {
             if getuid().is_root() {
