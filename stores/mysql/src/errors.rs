@@ -2,7 +2,7 @@
 
 use locker_cas::served::{self, Fault};
 use locker_core::error::{Error, ErrorKind};
-use mysql_async::ServerError;
+use mysql_async::{DriverError, ServerError};
 use std::error::Error as _;
 
 /// The name of the kind of server, for messages.
@@ -53,6 +53,13 @@ pub(super) fn of_connecting(error: mysql_async::Error, address: &str) -> Error {
             let (kind, hint) = kind_and_hint(refusal);
             Error::new(kind, format!("{address} refused: {} ({}){hint}", refusal.message, refusal.code))
         }
+        // MySQL asks users that it does not know for any kind of password.
+        mysql_async::Error::Driver(DriverError::UnknownAuthPlugin { name }) => Error::new(
+            ErrorKind::Misused,
+            format!(
+                "{address} asks for an authentication by {name}: the user is unknown there, or of that kind"
+            ),
+        ),
         other => Error::new(ErrorKind::Unavailable, format!("cannot connect to {address}: {}", text(other))),
     };
     failed.with_source(error)

@@ -21,7 +21,7 @@ async fn errors_say_what_to_do() {
     let url = format!("mysql://guest:sekret@127.0.0.1:{}", server.port());
     for (url, kind, text) in [
         (format!("{}/nowhere", server.url_of("").trim_end_matches('/')), ErrorKind::Misused, "1049"),
-        (format!("{}/closed", url.replace("guest", "nobody")), ErrorKind::Misused, "1045"),
+        (format!("{}/closed", url.replace("guest", "nobody")), ErrorKind::Misused, "127.0.0.1"),
         (format!("{url}/closed"), ErrorKind::Misused, "locker store sql"),
         ("mysql://guest:sekret@127.0.0.1:1/locker".into(), ErrorKind::Unavailable, "127.0.0.1:1/locker"),
     ] {
