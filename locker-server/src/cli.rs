@@ -520,6 +520,7 @@ pub(crate) enum SqlKind {
     Postgres,
     /// And MariaDB
     #[cfg(feature = "mysql")]
+    #[value(alias = "mariadb")]
     #[cfg_attr(not(feature = "postgres"), default)]
     Mysql,
 }
@@ -531,7 +532,7 @@ A store makes its tables itself if its user may. Otherwise an administrator make
   locker serve --store 'postgres://app@10.0.0.7/shop?schema=locks'
 
 On MySQL and MariaDB:
-  locker store sql --kind mysql --schema locks --grant-to app | mysql -h 10.0.0.7 -u root -p
+  locker store sql --kind mysql --schema locks --grant-to app | mysql -h 10.0.0.7 -u admin -p
   locker serve --store mysql://app@10.0.0.7/locks
 
 It may be run again: what is there is left as it is.";

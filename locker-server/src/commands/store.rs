@@ -96,9 +96,8 @@ fn sql_of_postgres(options: &crate::cli::Sql) -> String {
 #[cfg(feature = "mysql")]
 fn sql_of_mysql(options: &crate::cli::Sql) -> String {
     use locker_runtime::mysql::{grants_sql, schema_sql};
-    let made =
-        |database: &String| format!("CREATE DATABASE IF NOT EXISTS `{database}`;\nUSE `{database}`;\n");
-    let make = options.schema.as_ref().map_or_else(String::new, made);
-    let grants = options.grant_to.as_ref().map_or_else(String::new, |user| grants_sql(user));
-    format!("{make}{}{grants}", schema_sql())
+    let (database, user) = (options.schema.as_deref(), options.grant_to.as_deref());
+    let made = |name: &str| format!("CREATE DATABASE IF NOT EXISTS `{name}`;\nUSE `{name}`;\n");
+    let database = database.map_or_else(String::new, made);
+    format!("{database}{}{}", schema_sql(), user.map_or_else(String::new, grants_sql))
 }

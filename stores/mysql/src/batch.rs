@@ -134,7 +134,7 @@ impl Batch<'_> {
                 // The write was carried out.
                 sent.map(|gone| Outcome::Matched { version, gone }).map_err(|fault| fault.error.unknown())
             }
-            outcome => outcome.unwrap_or_else(|_| Err(self.silent().error)),
+            outcome => outcome.unwrap_or_else(|_| Err(silent().error)),
         };
         drop(asked.send(outcome));
         is_good
@@ -213,7 +213,7 @@ impl Batch<'_> {
 
     /// Answers writes of which none was carried out, or nothing is known.
     async fn answer_failed(&self, writes: Vec<Exchange>, packet: &Packet, answers: Answers) -> bool {
-        let Some(error) = &answers.error else { return fail(writes, &self.silent()) };
+        let Some(error) = &answers.error else { return fail(writes, &silent()) };
         let mut fault = self.fault(error);
         if !packet.is_single() && answers.done.len() == packet.commit {
             // A commit that fails may have been carried out.
@@ -238,10 +238,6 @@ impl Batch<'_> {
         }
     }
 
-    fn silent(&self) -> Fault {
-        Fault { error: errors::lost("a statement has no answer"), is_lost: false, is_broken: true }
-    }
-
     /// Sends messages. Returns the inboxes that nobody listens to.
     async fn send(&self, messages: &[Message]) -> Result<Vec<Inbox>, Fault> {
         let (mut gone, mut rest) = (Vec::new(), messages);
@@ -251,7 +247,7 @@ impl Batch<'_> {
             let packet = Packet::of_messages(some);
             let mut answers = self.session.run(&packet.statements).await;
             if answers.done.len() <= packet.commit {
-                return Err(answers.error.as_ref().map_or_else(|| self.silent(), |error| self.fault(error)));
+                return Err(answers.error.as_ref().map_or_else(silent, |error| self.fault(error)));
             }
             gone.extend(self.wake(&packet, &mut answers).await);
         }
@@ -267,7 +263,9 @@ impl Batch<'_> {
         let is_gone = |at: &usize| value::<u64>(owners, *at).is_none();
         let gone = (0..packet.told.len()).filter(is_gone).map(|at| packet.told[at]).collect();
         let mut next = answers.done.len() - (packet.commit + 2);
-        while let Some(code) = answers.error.as_ref().and_then(errors::code_of).filter(is_of_a_wake) {
+        while let Some(code) =
+            answers.error.as_ref().and_then(errors::code_of).filter(|code| is_of_a_wake(*code))
+        {
             if code == code::NOT_OWNER {
                 self.warn_of_users();
             }
@@ -323,6 +321,10 @@ impl Batch<'_> {
     }
 }
 
+fn silent() -> Fault {
+    Fault { error: errors::lost("a statement has no answer"), is_lost: false, is_broken: true }
+}
+
 /// Answers a write that was not carried out.
 fn differs(Exchange { write, answer, .. }: Exchange, Present { version, value, .. }: Present) {
     let outcome = Ok(Outcome::Differs { version, value });
@@ -350,8 +352,8 @@ fn count_of(messages: &[Message]) -> usize {
     messages.iter().take_while(fits).count().max(1).min(messages.len())
 }
 
-fn is_of_a_wake(code: &u16) -> bool {
-    matches!(*code, code::NO_SUCH_THREAD | code::NOT_OWNER)
+fn is_of_a_wake(code: u16) -> bool {
+    matches!(code, code::NO_SUCH_THREAD | code::NOT_OWNER)
 }
 
 /// The statements of one packet.

@@ -3,22 +3,18 @@
 
 use super::{
     answers::{literal, value},
-    errors::{self, code},
+    errors,
     facts::Facts,
     session::Session,
     sql,
 };
-use locker_core::error::{Error, ErrorKind, Result};
+use locker_core::error::Result;
 
 /// Makes the row unless it is there, and says in the tables if a crash of the server may lose what it answers. Several
 /// processes may try at once: the epoch may then begin twice, and its quiet time lasts a little longer.
 pub(super) async fn ensure(session: &Session, facts: &Facts) -> Result<()> {
-    let failed = |error: &mysql_async::Error| match errors::code_of(error) {
-        Some(code::BEFORE_GROUP) => in_a_group(),
-        _ => errors::of_statement(error).error,
-    };
-    let rows =
-        session.one("SELECT server FROM locker_boot".into()).await.map_err(|error| failed(&error))?.rows;
+    let failed = |error: mysql_async::Error| errors::of_statement(&error).error;
+    let rows = session.one("SELECT server FROM locker_boot".into()).await.map_err(failed)?.rows;
     let server = rows.first().and_then(|row| value::<Vec<u8>>(row, 0)).map(|server| literal(&server));
     let mut statements = Vec::new();
     if facts.is_lossy {
@@ -33,11 +29,5 @@ pub(super) async fn ensure(session: &Session, facts: &Facts) -> Result<()> {
     if statements.is_empty() {
         return Ok(());
     }
-    session.run(&statements).await.last().map(drop).map_err(|error| failed(&error))
-}
-
-fn in_a_group() -> Error {
-    let why = "the servers replicate as a group, which takes no table in memory: whether a failover has lost a grant \
-               cannot be seen there";
-    Error::new(ErrorKind::Misused, why)
+    session.run(&statements).await.last().map(drop).map_err(failed)
 }

@@ -27,8 +27,6 @@ pub(super) mod code {
     /// Rights that only procedures for users need.
     pub(crate) const PROCEDURES: [u16; 4] = [1044, 1227, 1370, 1419];
     pub(crate) const NOT_OWNER: u16 = 1095;
-    /// A store engine or a group of servers refuses tables without transactions.
-    pub(crate) const BEFORE_GROUP: u16 = 3098;
 }
 
 /// Returns why a statement failed. If the server has answered without ending the connection, it has not carried out
@@ -53,6 +51,14 @@ pub(super) fn of_connecting(error: mysql_async::Error, address: &str) -> Error {
             let (kind, hint) = kind_and_hint(refusal);
             Error::new(kind, format!("{address} refused: {} ({}){hint}", refusal.message, refusal.code))
         }
+        other if is_of_tls(other) => Error::new(
+            ErrorKind::Misused,
+            format!(
+                "no TLS with {address}: {} (a certificate must be of an authority of this system, or of tls_ca or \
+                 SSL_CERT_FILE, and have the name of the host)",
+                text(other)
+            ),
+        ),
         // MySQL asks users that it does not know for any kind of password.
         mysql_async::Error::Driver(DriverError::UnknownAuthPlugin { name }) => Error::new(
             ErrorKind::Misused,
@@ -88,6 +94,8 @@ fn of_refusal(refusal: &ServerError) -> Error {
     Error::new(kind, format!("{PRODUCT} refused: {} ({}){hint}", refusal.message, refusal.code))
 }
 
+const NEEDS_ENGINES: &str = " (a store needs the engines MEMORY and InnoDB)";
+
 /// Returns the kind of an error, and a hint. A statement that is wrong is a mistake of this crate or of the user, so
 /// that a retry does not help.
 fn kind_and_hint(refusal: &ServerError) -> (ErrorKind, &'static str) {
@@ -95,26 +103,41 @@ fn kind_and_hint(refusal: &ServerError) -> (ErrorKind, &'static str) {
     match refusal.code {
         1040 | 1203 | 1226 => (
             K::Unavailable,
-            " (raise max_connections: a process needs its lanes and two connections, see the parameter `lanes`)",
+            " (raise max_connections: a process needs its lanes and three connections, see the parameter `lanes`)",
         ),
-        1045 | 1698 => {
-            (K::Misused, " (pass user and password in the URL: mysql://USER:PASSWORD@HOST/DATABASE)")
-        }
+        1045 | 1698 => (
+            K::Misused,
+            " (pass user and password in the URL: mysql://USER:PASSWORD@HOST/DATABASE; servers and accounts that want \
+             TLS need sslmode=require)",
+        ),
+        3159 => (K::Misused, " (add the parameter sslmode=require)"),
+        3098 => (K::Misused, " (a group of servers takes no table in memory, by which a lost grant is seen)"),
+        1290 if refusal.message.contains("ENGINE") => (K::Misused, NEEDS_ENGINES),
+        1286 | 3161 => (K::Misused, NEEDS_ENGINES),
         1049 => (K::Misused, " (create it, or name another one in the URL: mysql://HOST/DATABASE)"),
-        1146 => (K::Unavailable, " (the tables are gone: they are made again)"),
+        1146 => (K::Unavailable, " (the tables are gone: they are made again if the user may)"),
         1064 => (K::Misused, " (MySQL 8.0.1 or MariaDB 10.6 is needed)"),
         1665 => (K::Misused, " (set binlog_format=ROW)"),
         code if code::READ_ONLY.contains(&code) => {
             (K::Unavailable, " (this is a replica: pass the address of the primary)")
         }
-        code if code::DENIED.contains(&code) => (K::Misused, " (see `locker store sql`)"),
+        code if code::DENIED.contains(&code) => (K::Misused, " (see `locker store sql --kind mysql`)"),
         _ if refusal.state.starts_with("42") => (K::Misused, ""),
         _ => (K::Unavailable, ""),
     }
 }
 
+/// Returns whether no TLS can be agreed on, however often it is tried.
+fn is_of_tls(error: &mysql_async::Error) -> bool {
+    matches!(error, mysql_async::Error::Driver(DriverError::NoClientSslFlagFromServer))
+        || text(error).contains("certificate")
+}
+
 /// Returns the text of an error and of what caused it.
 fn text(error: &mysql_async::Error) -> String {
+    if let mysql_async::Error::Io(mysql_async::IoError::Io(error)) = error {
+        return error.to_string();
+    }
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {

@@ -29,7 +29,7 @@ pub(super) const IS_LOSSY: &str =
 const SMALLEST_PACKET: usize = 4 << 20;
 
 /// The names of the variables that are asked for.
-const ASKED: &str = "'binlog_format','group_replication_single_primary_mode','log_bin','max_allowed_packet',\
+const ASKED: &str = "'binlog_format','group_replication_group_name','log_bin','max_allowed_packet',\
                      'version','version_comment','wsrep_on'";
 
 /// Asks for the facts.
@@ -69,8 +69,11 @@ fn of(variables: &HashMap<String, String>) -> Result<Facts> {
             "a Galera cluster gives the same lock on several nodes: pass a server that stands alone",
         );
     }
-    if variable("group_replication_single_primary_mode") == "OFF" && comment.contains("group") {
-        return refused("a group with several primaries gives the same lock on each");
+    if !variable("group_replication_group_name").is_empty() {
+        return refused(
+            "the servers replicate as a group (Group Replication, InnoDB Cluster), which takes no table in memory: \
+             whether a failover has lost a grant cannot be seen there",
+        );
     }
     if variable("log_bin") == "ON" && variable("binlog_format") == "STATEMENT" {
         return refused(
@@ -110,6 +113,7 @@ mod tests {
             (&[("version", "5.7.44")], "8.0.1"),
             (&[("version", "10.5.9-MariaDB")], "10.6"),
             (&[("wsrep_on", "ON")], "Galera"),
+            (&[("group_replication_group_name", "a")], "Group Replication"),
             (&[("binlog_format", "STATEMENT")], "STATEMENT"),
             (&[("max_allowed_packet", "1048576")], "max_allowed_packet"),
         ] {

@@ -82,7 +82,7 @@ impl Listener {
         let driver = &self.driver;
         let session = self.connect(Idle::Moment).await?;
         let facts = facts::ask(&session).await?;
-        schema::ensure(&session, &facts, &driver.target.user).await?;
+        schema::ensure(&session, &facts, &driver.target).await?;
         epoch::ensure(&session, &facts).await?;
         driver.learn(facts);
         driver.hear_anew();

@@ -6,8 +6,10 @@ use super::{
     facts::Facts,
     session::Session,
     sql::NOW,
+    url::Target,
 };
 use locker_core::error::{Error, ErrorKind, Result};
+use mysql_async::Row;
 
 /// The format of the tables.
 const FORMAT: i64 = 1;
@@ -98,10 +100,10 @@ END"
 #[must_use]
 pub fn schema_sql() -> String {
     let tables = TABLES.map(|table| format!("{table};\n")).concat();
-    let names = ["locker_fence", "locker_held"];
-    let dropped = names.map(|name| format!("DROP PROCEDURE IF EXISTS {name};\n")).concat();
-    let procedures = procedures().map(|procedure| format!("{procedure}//\n")).concat();
-    format!("{tables}{};\n{dropped}DELIMITER //\n{procedures}DELIMITER ;\n", first_row("''"))
+    let unless_there = |procedure: String| procedure.replacen("PROCEDURE", "PROCEDURE IF NOT EXISTS", 1);
+    let procedures = procedures().map(|procedure| format!("{}//\n", unless_there(procedure))).concat();
+    // Nothing was lost of tables that were never used.
+    format!("{tables}{};\nDELIMITER //\n{procedures}DELIMITER ;\n", first_row("'new'"))
 }
 
 /// Returns the statements that let a user, `NAME` or `NAME@HOST`, use the tables and procedures of the present database.
@@ -123,14 +125,38 @@ pub fn grants_sql(user: &str) -> String {
 fn first_row(server: &str) -> String {
     format!(
         "INSERT IGNORE INTO locker_meta (single,format,fence,removals,swept,server) \
-         VALUES (1,{FORMAT},0,{NOW},0,{server})"
+         SELECT 1,{FORMAT},0,{NOW},0,IF(EXISTS(SELECT 1 FROM locker_keys),'',{server})"
     )
 }
 
 /// Makes the tables unless they are there. Several processes may try at once.
-pub(super) async fn ensure(session: &Session, facts: &Facts, user: &str) -> Result<()> {
+pub(super) async fn ensure(session: &Session, facts: &Facts, target: &Target) -> Result<()> {
+    make(session, facts, target).await?;
+    let engines = "SELECT table_name AS n,engine AS e FROM information_schema.tables \
+                   WHERE table_schema=DATABASE() AND table_name LIKE 'locker\\_%'";
+    let rows = session.one(engines.into()).await.map_err(|error| errors::of_statement(&error).error)?.rows;
+    let is_wrong = |row: &&Row| {
+        let engine =
+            if value::<String>(row, 0).as_deref() == Some("locker_boot") { "MEMORY" } else { "InnoDB" };
+        value::<String>(row, 1).is_some_and(|found| !found.eq_ignore_ascii_case(engine))
+    };
+    match rows.iter().find(is_wrong) {
+        None => Ok(()),
+        Some(row) => Err(Error::new(
+            ErrorKind::Misused,
+            format!(
+                "the table {} has the engine {}: a store needs MEMORY for locker_boot, by which it sees a crash, and \
+                 InnoDB for all others",
+                value::<String>(row, 0).unwrap_or_default(),
+                value::<String>(row, 1).unwrap_or_default()
+            ),
+        )),
+    }
+}
+
+async fn make(session: &Session, facts: &Facts, target: &Target) -> Result<()> {
     let refused = |error: &mysql_async::Error| {
-        if errors::is_denied(error) { denied(error, user) } else { errors::of_statement(error).error }
+        if errors::is_denied(error) { denied(error, target) } else { errors::of_statement(error).error }
     };
     let format = session.one("SELECT format FROM locker_meta".into()).await;
     match format {
@@ -150,7 +176,7 @@ pub(super) async fn ensure(session: &Session, facts: &Facts, user: &str) -> Resu
 async fn create(session: &Session, facts: &Facts) -> Result<(), mysql_async::Error> {
     let mut statements: Vec<String> = TABLES.map(String::from).into();
     statements.push(first_row(&facts.this_server));
-    statements.push(facts.mark_epoch());
+    statements.push(facts.mark_new_epoch());
     run(session, statements).await?;
     for procedure in procedures() {
         match session.one(procedure).await {
@@ -182,13 +208,14 @@ fn unknown_format(format: i64) -> Error {
     Error::new(ErrorKind::Conflict, message)
 }
 
-fn denied(error: &mysql_async::Error, user: &str) -> Error {
+fn denied(error: &mysql_async::Error, Target { user, database, .. }: &Target) -> Error {
     let refusal = errors::of_statement(error).error;
     Error::new(
         ErrorKind::Misused,
         format!(
-            "{}; a store that makes its tables itself needs `GRANT ALL ON DATABASE.* TO '{user}'@'%'`; for tables that \
-             an administrator has made, `locker store sql` prints what to run",
+            "{}; a store that makes its tables itself needs the database and `GRANT ALL ON `{database}`.* TO \
+             {user}`; for tables that an administrator makes, run what `locker store sql --kind mysql --schema \
+             {database} --grant-to {user}` prints",
             refusal.message()
         ),
     )

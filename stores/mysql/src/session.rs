@@ -9,6 +9,7 @@ use locker_cas::served::first_of;
 use locker_core::{
     background,
     error::{Error, ErrorKind, Result},
+    store::url::place,
 };
 use mysql_async::{Conn, Opts, prelude::Queryable};
 use std::{
@@ -46,7 +47,7 @@ impl Session {
         mut losses: watch::Receiver<u64>,
     ) -> Result<Self> {
         losses.mark_unchanged();
-        let connect = |at: usize| connect(&target.hosts[at], idle, &target.address);
+        let connect = |at: usize| connect(&target.hosts[at], idle);
         let (conn, id) = tokio::select! {
             biased;
             connected = first_of(target.hosts.len(), connect) => connected?,
@@ -129,7 +130,9 @@ async fn run(conn: &mut Conn, statements: &[String]) -> Answers {
 }
 
 /// Connects to a host that takes writes. Returns the connection and its number.
-async fn connect(host: &Opts, idle: Idle, address: &str) -> Result<(Conn, u64)> {
+async fn connect(host: &Opts, idle: Idle) -> Result<(Conn, u64)> {
+    let place = place(host.ip_or_hostname(), host.tcp_port());
+    let address = &format!("mysql://{place}/{}", host.db_name().unwrap_or_default());
     let failed = |error| errors::of_connecting(error, address);
     let mut conn = Conn::new(host.clone()).await.map_err(failed)?;
     let set_up = run(&mut conn, &set_up(idle)).await.last().map_err(failed)?;
@@ -153,7 +156,7 @@ fn set_up(idle: Idle) -> [String; 4] {
     };
     [
         format!(
-            "SET SESSION sql_mode='STRICT_ALL_TABLES', SESSION innodb_lock_wait_timeout=1, \
+            "SET SESSION sql_mode='STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', SESSION innodb_lock_wait_timeout=1, \
              SESSION lock_wait_timeout=1, SESSION autocommit=1, SESSION completion_type='NO_CHAIN', \
              SESSION sql_safe_updates=0, SESSION sql_select_limit=DEFAULT, SESSION wait_timeout={seconds}"
         ),

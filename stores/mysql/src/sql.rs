@@ -94,9 +94,19 @@ impl Facts {
     pub(super) fn begin_epoch(&self) -> String {
         let Self { server, this_server, is_lossy, .. } = self;
         format!(
-            "UPDATE locker_meta SET quiet_until=IF(server={server} AND quick=0 AND NOT {is_lossy},quiet_until,\
+            "UPDATE locker_meta SET quiet_until=IF(server IN ({server},'new') AND quick=0 \
+             AND NOT {is_lossy},quiet_until,\
              GREATEST(quiet_until,{NOW}+longest+{SLACK})),server={this_server} \
              WHERE NOT EXISTS (SELECT 1 FROM locker_boot WHERE server={server})"
+        )
+    }
+
+    /// Makes the row of the first epoch of new tables.
+    pub(super) fn mark_new_epoch(&self) -> String {
+        let (id, server) = (Id::random().low_half() >> 1, &self.this_server);
+        format!(
+            "INSERT IGNORE INTO locker_boot (single,id,server) SELECT 1,{id},{server} FROM locker_meta \
+             WHERE server={server}"
         )
     }
 

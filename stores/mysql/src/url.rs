@@ -37,6 +37,8 @@ pub(super) struct Target {
     pub(super) poll: Duration,
     /// The address without user and password, for messages.
     pub(super) address: String,
+    /// The name of the database.
+    pub(super) database: String,
     /// The user of the URL.
     pub(super) user: String,
 }
@@ -67,6 +69,7 @@ pub(super) fn read(url: &str, opening: &Opening) -> Result<Target> {
             Some(_) => return Err(url.wrong_parameter("poll", "is not a duration from 10ms to 1s")),
         },
         address: format!("mysql://{}/{database}", places.join(",")),
+        database: database.to_owned(),
         user: url.user.clone().unwrap_or_else(|| "the user".into()),
     })
 }
@@ -107,12 +110,11 @@ fn tls(url: &StoreUrl, opening: &Opening) -> Result<Option<SslOpts>> {
 #[cfg(feature = "tls")]
 fn trusting(pem: Option<&[u8]>) -> Result<SslOpts> {
     use locker_core::error::{Error, ErrorKind};
-    let roots: Vec<Vec<u8>> = match pem {
-        Some(pem) => vec![pem.to_vec()],
-        None => {
-            let system = rustls_native_certs::load_native_certs();
-            system.certs.into_iter().map(|certificate| certificate.to_vec()).collect()
-        }
+    let roots: Vec<Vec<u8>> = if let Some(pem) = pem {
+        vec![pem.to_vec()]
+    } else {
+        let system = rustls_native_certs::load_native_certs();
+        system.certs.into_iter().map(|certificate| certificate.to_vec()).collect()
     };
     if roots.is_empty() {
         return Err(Error::new(ErrorKind::Misused, "this system has no certificates: pass tls_ca"));

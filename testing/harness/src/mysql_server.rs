@@ -134,6 +134,9 @@ impl MysqlServer {
     ///
     /// # Errors
     /// What the server says to the first that fails.
+    ///
+    /// # Panics
+    /// If there is no client.
     pub fn try_sql(&self, statements: &str) -> Result<String, String> {
         let output = self.client("locker").args(["-e", statements]).output().expect("the client");
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end().to_owned();

@@ -49,6 +49,7 @@ async fn named_rights_are_enough() {
     });
     let url = server.url().replace("locker@", "modest@");
     let (one, other) = pair(&url).await;
+    assert_eq!(one.backend.epoch().quiet, None, "nothing was ever granted");
     contract::all(&one, &other).await;
     sweep::remove(one.backend.driver()).await.unwrap();
     block_in_place(|| server.sql("UPDATE locker_boot SET server = 'another'"));
@@ -107,4 +108,37 @@ async fn server_without_free_connections_is_named() {
     })
     .await;
     party.write(write(&fresh("last"), 0, b"x")).await;
+}
+
+/// A server that puts another engine in the place of MEMORY would hide its crashes.
+#[tokio::test(flavor = "multi_thread")]
+async fn tables_of_other_engines_are_refused() {
+    let Some(server) = MysqlServer::with(&["--log-warnings=0"]) else { return };
+    let (url, database) = in_new_database(&server);
+    drop(party(&url).await);
+    block_in_place(|| server.sql(&format!("ALTER TABLE {database}.locker_boot ENGINE=InnoDB")));
+    let error = refused(&url).await;
+    assert!(error.kind() == ErrorKind::Misused && error.message().contains("locker_boot"), "{error:?}");
+    if server.is_mariadb() {
+        let (url, _) = in_new_database(&server);
+        block_in_place(|| server.sql("SET GLOBAL enforce_storage_engine=InnoDB"));
+        let error = refused(&url).await;
+        assert!(error.kind() == ErrorKind::Misused && error.message().contains("MEMORY"), "{error:?}");
+    }
+}
+
+/// An account with another plugin made the background thread panic.
+#[tokio::test(flavor = "multi_thread")]
+async fn accounts_of_mariadb_with_ed25519_are_known() {
+    let Some(server) = MysqlServer::start() else { return };
+    if !server.is_mariadb() || block_in_place(|| server.try_sql("INSTALL SONAME 'auth_ed25519'")).is_err() {
+        return;
+    }
+    block_in_place(|| {
+        server.sql("CREATE USER modern IDENTIFIED VIA ed25519 USING PASSWORD('sekret'); GRANT ALL ON locker.* TO modern");
+    });
+    let party = party(&server.url().replace("locker@", "modern:sekret@")).await;
+    party.write(write(&fresh("modern"), 0, b"x")).await;
+    let error = refused(&server.url().replace("locker@", "modern:wrong@")).await;
+    assert!(error.kind() == ErrorKind::Misused && error.message().contains("1045"), "{error:?}");
 }
