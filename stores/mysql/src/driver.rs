@@ -4,7 +4,7 @@ use super::{
     batch,
     errors::PRODUCT,
     facts::Facts,
-    session::{Idle, Session},
+    session::{Session, Use},
     url::Target,
 };
 use locker_cas::{
@@ -94,7 +94,8 @@ impl Driver {
     /// Returns the ids of messages that are to be removed now. Empty if it is too early.
     pub(super) fn removable(&self) -> Vec<u64> {
         let (mut heard, now) = (lock(&self.heard), Timestamp::now());
-        if heard.ids.is_empty() || heard.ids.len() < MANY && now.since(heard.removed) < REMOVAL_INTERVAL {
+        let interval = if heard.ids.len() < MANY { REMOVAL_INTERVAL } else { REMOVAL_INTERVAL / 10 };
+        if heard.ids.is_empty() || now.since(heard.removed) < interval {
             return Vec::new();
         }
         heard.removed = now;
@@ -128,7 +129,7 @@ impl served::Driver for Driver {
     }
 
     async fn connect(&self) -> Result<Session> {
-        Session::open(&self.target, Idle::Day, CONNECT_LIMIT, self.losses.subscribe()).await
+        Session::open(&self.target, Use::Lane, CONNECT_LIMIT, self.losses.subscribe()).await
     }
 
     async fn do_jobs(this: Arc<Self>, session: Arc<Session>, _durable: bool, jobs: Vec<Job>) -> bool {

@@ -51,6 +51,9 @@ pub(super) async fn ask(session: &Session) -> Result<Facts> {
 fn of(variables: &HashMap<String, String>) -> Result<Facts> {
     let variable = |name: &str| variables.get(name).map_or("", String::as_str);
     let (version, comment) = (variable("version"), variable("version_comment"));
+    if version.is_empty() || variable("max_allowed_packet").is_empty() {
+        return Err(errors::lost("the server does not say what it is"));
+    }
     let refused =
         |why: &str| Err(Error::new(ErrorKind::Misused, format!("{why} (this is {version} {comment})")));
     let all = format!("{version} {comment}").to_lowercase();

@@ -4,7 +4,7 @@ use super::{
     answers::{store_state, value},
     driver::Driver,
     epoch, errors, facts, inbox, schema,
-    session::{Idle, Session},
+    session::{Session, Use},
     sql::{self, LONGEST_WAIT},
     sweep,
 };
@@ -80,14 +80,14 @@ impl Listener {
 
     async fn set_up(&mut self) -> Result<Ears> {
         let driver = &self.driver;
-        let session = self.connect(Idle::Moment).await?;
+        let session = self.connect(Use::Listening).await?;
         let facts = facts::ask(&session).await?;
         schema::ensure(&session, &facts, &driver.target).await?;
         epoch::ensure(&session, &facts).await?;
         driver.learn(facts);
         driver.hear_anew();
         self.sample(&session).await?;
-        let (bell, name) = (self.connect(Idle::Day).await?, Id::random());
+        let (bell, name) = (self.connect(Use::Lane).await?, Id::random());
         bell.one(sql::hang(name)).await.map_err(|error| errors::of_statement(&error).error)?;
         match self.former {
             Some(former) => inbox::claim_again(driver, &session, former).await?,
@@ -99,9 +99,9 @@ impl Listener {
         Ok(ears)
     }
 
-    async fn connect(&self, idle: Idle) -> Result<Session> {
+    async fn connect(&self, of: Use) -> Result<Session> {
         let Driver { target, losses, .. } = &*self.driver;
-        Session::open(target, idle, CONNECT_LIMIT, losses.subscribe()).await
+        Session::open(target, of, CONNECT_LIMIT, losses.subscribe()).await
     }
 
     /// Sends a message to this process over another connection, and finds out whether that wakes this one.

@@ -132,9 +132,11 @@ fn first_row(server: &str) -> String {
 /// Makes the tables unless they are there. Several processes may try at once.
 pub(super) async fn ensure(session: &Session, facts: &Facts, target: &Target) -> Result<()> {
     make(session, facts, target).await?;
-    let engines = "SELECT table_name AS n,engine AS e FROM information_schema.tables \
-                   WHERE table_schema=DATABASE() AND table_name LIKE 'locker\\_%'";
-    let rows = session.one(engines.into()).await.map_err(|error| errors::of_statement(&error).error)?.rows;
+    let mut rows = engines(session).await?;
+    if rows.len() < TABLES.len() {
+        create(session, facts).await.map_err(|error| refusal(&error, target))?;
+        rows = engines(session).await?;
+    }
     let is_wrong = |row: &&Row| {
         let engine =
             if value::<String>(row, 0).as_deref() == Some("locker_boot") { "MEMORY" } else { "InnoDB" };
@@ -154,22 +156,34 @@ pub(super) async fn ensure(session: &Session, facts: &Facts, target: &Target) ->
     }
 }
 
+/// Returns the names of the tables, with their engines.
+async fn engines(session: &Session) -> Result<Vec<Row>> {
+    let engines = "SELECT table_name AS n,engine AS e FROM information_schema.tables \
+                   WHERE table_schema=DATABASE() AND table_name LIKE 'locker\\_%'";
+    session
+        .one(engines.into())
+        .await
+        .map(|answer| answer.rows)
+        .map_err(|error| errors::of_statement(&error).error)
+}
+
+fn refusal(error: &mysql_async::Error, target: &Target) -> Error {
+    if errors::is_denied(error) { denied(error, target) } else { errors::of_statement(error).error }
+}
+
 async fn make(session: &Session, facts: &Facts, target: &Target) -> Result<()> {
-    let refused = |error: &mysql_async::Error| {
-        if errors::is_denied(error) { denied(error, target) } else { errors::of_statement(error).error }
-    };
     let format = session.one("SELECT format FROM locker_meta".into()).await;
     match format {
         Ok(answer) => match answer.rows.first().and_then(|row| value::<i64>(row, 0)) {
             Some(FORMAT) => Ok(()),
             Some(format) => Err(unknown_format(format)),
             // What it said of losses is gone with it.
-            None => run(session, vec![first_row("''")]).await.map_err(|error| refused(&error)),
+            None => run(session, vec![first_row("''")]).await.map_err(|error| refusal(&error, target)),
         },
         Err(error) if errors::code_of(&error) == Some(code::NO_SUCH_TABLE) => {
-            create(session, facts).await.map_err(|error| refused(&error))
+            create(session, facts).await.map_err(|error| refusal(&error, target))
         }
-        Err(error) => Err(refused(&error)),
+        Err(error) => Err(refusal(&error, target)),
     }
 }
 

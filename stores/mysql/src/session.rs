@@ -5,13 +5,13 @@ use super::{
     errors,
     url::Target,
 };
-use locker_cas::served::first_of;
+use locker_cas::served::{STATEMENT_LIMIT, first_of};
 use locker_core::{
     background,
     error::{Error, ErrorKind, Result},
     store::url::place,
 };
-use mysql_async::{Conn, Opts, prelude::Queryable};
+use mysql_async::{Conn, DriverError, Opts, prelude::Queryable};
 use std::{
     fmt,
     sync::atomic::{AtomicBool, Ordering},
@@ -24,30 +24,53 @@ pub(super) struct Session {
     conn: Mutex<Conn>,
     /// The number of the connection at the server.
     pub(super) id: u64,
+    of: Use,
     has_failed: AtomicBool,
     /// Changes when another connection of the store has ended: this one may have, too.
     losses: watch::Receiver<u64>,
 }
 
-/// How long the server keeps a connection on which nothing is said.
+/// What a connection is for.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Idle {
-    /// A day: the connections for statements may have nothing to do.
-    Day,
-    /// Little longer than the listening connection is silent.
-    Moment,
+pub(super) enum Use {
+    /// Statements of callers. It may have nothing to do for long.
+    Lane,
+    /// The wait for messages, or for what another connection waits.
+    Listening,
+    /// The look through all values.
+    Sweep,
+}
+
+impl Use {
+    /// Returns for how many seconds the server keeps a connection on which nothing is said.
+    fn idle(self) -> u32 {
+        match self {
+            Self::Lane => 86_400,
+            Self::Listening | Self::Sweep => 15,
+        }
+    }
+
+    /// Returns how long an answer may take. A server whose statement was killed between two of a packet never answers,
+    /// and keeps what the first has locked until the connection ends.
+    fn limit(self) -> Duration {
+        match self {
+            Self::Lane => STATEMENT_LIMIT - Duration::from_millis(500),
+            Self::Listening => Duration::from_secs(10),
+            Self::Sweep => Duration::from_secs(120),
+        }
+    }
 }
 
 impl Session {
     /// Connects within `limit` to the first host that takes writes.
     pub(super) async fn open(
         target: &Target,
-        idle: Idle,
+        of: Use,
         limit: Duration,
         mut losses: watch::Receiver<u64>,
     ) -> Result<Self> {
         losses.mark_unchanged();
-        let connect = |at: usize| connect(&target.hosts[at], idle);
+        let connect = |at: usize| connect(&target.hosts[at], of);
         let (conn, id) = tokio::select! {
             biased;
             connected = first_of(target.hosts.len(), connect) => connected?,
@@ -56,7 +79,7 @@ impl Session {
                 format!("cannot connect to {}: nothing heard within {limit:?}", target.address),
             )),
         };
-        Ok(Self { conn: Mutex::new(conn), id, has_failed: AtomicBool::new(false), losses })
+        Ok(Self { conn: Mutex::new(conn), id, of, has_failed: AtomicBool::new(false), losses })
     }
 
     /// Runs statements, each after the one before has succeeded.
@@ -66,7 +89,12 @@ impl Session {
         let mut conn = self.conn.lock().await;
         // A future that is dropped leaves answers behind.
         self.has_failed.store(true, Ordering::Release);
-        let answers = run(&mut conn, statements).await;
+        let late = || Answers { error: Some(DriverError::ConnectionClosed.into()), ..Answers::default() };
+        let answers = tokio::select! {
+            biased;
+            answers = run(&mut conn, statements) => answers,
+            () = background::sleep(self.of.limit()) => late(),
+        };
         if !answers.error.as_ref().is_some_and(mysql_async::Error::is_fatal) {
             self.has_failed.store(false, Ordering::Release);
         }
@@ -78,7 +106,7 @@ impl Session {
         let mut answers = self.run(&[statement]).await;
         match (answers.error, answers.done.pop()) {
             (None, Some(answer)) => Ok(answer),
-            (error, _) => Err(error.unwrap_or(mysql_async::DriverError::ConnectionClosed.into())),
+            (error, _) => Err(error.unwrap_or(DriverError::ConnectionClosed.into())),
         }
     }
 
@@ -109,7 +137,7 @@ async fn run(conn: &mut Conn, statements: &[String]) -> Answers {
     for _ in statements {
         let affected = result.affected_rows();
         let insert_id = result.last_insert_id().and_then(|id| i64::try_from(id).ok()).unwrap_or(0);
-        let (mut rows, has_rows) = (Vec::new(), !result.columns_ref().is_empty());
+        let mut rows = Vec::new();
         let failed = loop {
             match result.next().await {
                 Ok(Some(row)) => rows.push(row),
@@ -117,8 +145,8 @@ async fn run(conn: &mut Conn, statements: &[String]) -> Answers {
                 Err(error) => break Some(error),
             }
         };
-        // An error among rows may be that of their own statement.
-        if failed.is_none() || !has_rows {
+        // The library keeps the error of a statement until it is asked for the rows of that.
+        if failed.is_none() {
             answers.done.push(Answer { affected, insert_id, rows });
         }
         if failed.is_some() {
@@ -130,12 +158,12 @@ async fn run(conn: &mut Conn, statements: &[String]) -> Answers {
 }
 
 /// Connects to a host that takes writes. Returns the connection and its number.
-async fn connect(host: &Opts, idle: Idle) -> Result<(Conn, u64)> {
+async fn connect(host: &Opts, of: Use) -> Result<(Conn, u64)> {
     let place = place(host.ip_or_hostname(), host.tcp_port());
     let address = &format!("mysql://{place}/{}", host.db_name().unwrap_or_default());
     let failed = |error| errors::of_connecting(error, address);
     let mut conn = Conn::new(host.clone()).await.map_err(failed)?;
-    let set_up = run(&mut conn, &set_up(idle)).await.last().map_err(failed)?;
+    let set_up = run(&mut conn, &set_up(of)).await.last().map_err(failed)?;
     let Some(row) = set_up.first() else { return Err(errors::lost("a connection without a number")) };
     let takes_writes =
         |column: usize| value::<String>(row, column).is_none_or(|text| matches!(&*text, "0" | "OFF"));
@@ -149,16 +177,13 @@ async fn connect(host: &Opts, idle: Idle) -> Result<(Conn, u64)> {
 }
 
 /// What an administrator may have set for all connections, and would break the statements.
-fn set_up(idle: Idle) -> [String; 4] {
-    let seconds = match idle {
-        Idle::Day => 86_400,
-        Idle::Moment => 15,
-    };
+fn set_up(of: Use) -> [String; 4] {
+    let seconds = of.idle();
     [
         format!(
             "SET SESSION sql_mode='STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', SESSION innodb_lock_wait_timeout=1, \
              SESSION lock_wait_timeout=1, SESSION autocommit=1, SESSION completion_type='NO_CHAIN', \
-             SESSION sql_safe_updates=0, SESSION sql_select_limit=DEFAULT, SESSION wait_timeout={seconds}"
+             SESSION sql_safe_updates=0, SESSION sql_select_limit=18446744073709551615, SESSION wait_timeout={seconds}"
         ),
         "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED".into(),
         "SET SESSION TRANSACTION READ WRITE".into(),

@@ -185,7 +185,7 @@ pub(super) fn wait(inbox: Inbox, heard: &[u64], bell: Id) -> String {
 
 /// Returns the messages that were not heard.
 pub(super) fn hear(inbox: Inbox, heard: &[u64]) -> String {
-    format!("SELECT id,text FROM locker_mail WHERE inbox={inbox}{} ORDER BY id LIMIT 1000", not_in(heard))
+    format!("SELECT id,text FROM locker_mail WHERE inbox={inbox}{} ORDER BY id LIMIT 100", not_in(heard))
 }
 
 /// Not those after the last one: one with a lower id may be committed later.

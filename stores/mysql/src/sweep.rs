@@ -4,7 +4,7 @@ use super::{
     answers::{literal, value},
     driver::Driver,
     errors,
-    session::{Idle, Session},
+    session::{Session, Use},
     sql::{NOW, SWEEP_SECONDS},
 };
 use locker_cas::served::CONNECT_LIMIT;
@@ -48,7 +48,7 @@ async fn remove_in_turn(driver: &Driver) -> Result<()> {
 
 async fn open(driver: &Driver) -> Result<Session> {
     // A connection of its own: to look through all values takes time.
-    Session::open(&driver.target, Idle::Moment, CONNECT_LIMIT, driver.losses.subscribe()).await
+    Session::open(&driver.target, Use::Sweep, CONNECT_LIMIT, driver.losses.subscribe()).await
 }
 
 /// Removes what is over.
@@ -64,8 +64,30 @@ async fn remove_with(session: &Session) -> Result<()> {
             break;
         }
     }
-    let unheard = format!("DELETE FROM locker_mail WHERE at<{NOW}-{SWEEP_SECONDS}000000 LIMIT 10000");
-    session.one(unheard).await.map(drop).map_err(|error| errors::of_statement(&error).error)
+    for _ in 0..MAX_STATEMENTS {
+        let removed = remove_unheard(session).await;
+        if removed.map_err(|error| errors::of_statement(&error).error)? < MAX_REMOVED {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Removes some messages that nobody has heard, and passes over those whose transaction goes on.
+async fn remove_unheard(session: &Session) -> Result<usize, mysql_async::Error> {
+    let unheard = format!(
+        "SELECT inbox,id FROM locker_mail WHERE at<{NOW}-{SWEEP_SECONDS}000000 LIMIT {MAX_REMOVED} \
+         FOR UPDATE SKIP LOCKED"
+    );
+    let rows = session.run(&["BEGIN".into(), unheard]).await.last()?;
+    let pair = |row: &Row| Some(format!("({},{})", value::<u64>(row, 0)?, value::<u64>(row, 1)?));
+    let pairs: Vec<String> = rows.iter().filter_map(pair).collect();
+    let mut statements = Vec::new();
+    if !pairs.is_empty() {
+        statements.push(format!("DELETE FROM locker_mail WHERE (inbox,id) IN ({})", pairs.join(",")));
+    }
+    statements.push("COMMIT".into());
+    session.run(&statements).await.last().map(|_| pairs.len())
 }
 
 /// Removes some values. The fences and the removals change in the same commit in which the rows go.

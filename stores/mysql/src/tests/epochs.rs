@@ -158,3 +158,20 @@ fn replicate(primary: &MysqlServer, replica: &MysqlServer) {
         primary.sql("SELECT @@gtid_binlog_pos")
     ));
 }
+
+/// A hold that is longer than all before counts for the quiet time, also if its grant is lost.
+#[tokio::test(flavor = "multi_thread")]
+async fn longest_hold_is_on_the_disk_before_its_grant() {
+    let Some(mut server) = MysqlServer::with(&["--innodb-flush-log-at-trx-commit=0"]) else { return };
+    let (one, key) = (party(&server.url()).await, fresh("long"));
+    one.write(Write { holds: Duration::from_secs(600), ..write(&key, 0, b"x") }).await;
+    let disk = block_in_place(|| server.save_disk());
+    block_in_place(|| server.crash_to(disk));
+    until("a quiet time", async || {
+        write_again(&one, &fresh("after")).await;
+        is_quiet(&one)
+    })
+    .await;
+    let quiet = one.backend.epoch().quiet.unwrap();
+    assert!(quiet > Duration::from_secs(500), "{quiet:?}");
+}

@@ -194,3 +194,53 @@ async fn store_may_be_opened_before_its_server() {
     until("the store", async || party.backend.exchange(comparison(&key, 0)).await.is_ok()).await;
     party.write(write(&key, 0, b"x")).await;
 }
+
+/// The library tells an error with the answer after the one that it belongs to: a commit that failed counted as done.
+#[tokio::test(flavor = "multi_thread")]
+async fn statement_that_fails_is_not_among_those_that_were_done() {
+    let Some(server) = shared_server() else { return };
+    let target = url::read(&server.url(), &Opening::default()).unwrap();
+    let losses = tokio::sync::watch::channel(0);
+    let session = session::Session::open(&target, session::Use::Lane, Duration::from_secs(5), losses.1);
+    let session = session.await.unwrap();
+    for (statements, expected) in [
+        (&["BLABLA", "DO 1"][..], 0),
+        (&["DO 1", "BLABLA", "DO 1"], 1),
+        (&["BEGIN", "SELECT 1 FROM DUAL WHERE 0", "BLABLA", "COMMIT"], 2),
+        (&["SELECT 1", "SELECT 1 UNION SELECT 2", "BLABLA"], 2),
+        (&["DO 1", "SELECT 1", "COMMIT"], 3),
+    ] {
+        let statements: Vec<String> = statements.iter().map(ToString::to_string).collect();
+        let answers = session.run(&statements).await;
+        assert_eq!(answers.done.len(), expected, "{statements:?}");
+        assert_eq!(answers.error.is_none(), expected == statements.len(), "{statements:?}");
+        session.run(&["ROLLBACK".into()]).await;
+    }
+}
+
+/// What an administrator has set for all connections.
+#[tokio::test(flavor = "multi_thread")]
+async fn settings_of_the_server_do_not_matter() {
+    let settings = ["--sql-mode=ANSI,NO_BACKSLASH_ESCAPES", "--completion-type=CHAIN", "--autocommit=0"];
+    let Some(server) = MysqlServer::with(&settings) else { return };
+    block_in_place(|| server.sql("SET GLOBAL sql_select_limit=1; SET GLOBAL innodb_lock_wait_timeout=50"));
+    let (one, other) = pair(&server.url()).await;
+    contract::all(&one, &other).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn single_table_is_made_again() {
+    let Some(server) = shared_server() else { return };
+    for table in ["boot", "mail"] {
+        let (url, database) = in_new_database(&server);
+        let party = party(&url).await;
+        block_in_place(|| server.sql(&format!("DROP TABLE {database}.locker_{table}")));
+        write_again(&party, &fresh(table)).await;
+        until("messages", async || {
+            let message = Message { to: party.backend.inbox(), text: "again".into() };
+            let _ = party.backend.send(vec![message]).await;
+            party.texts().contains(&"again".to_owned())
+        })
+        .await;
+    }
+}
