@@ -54,7 +54,7 @@ impl Use {
     /// and keeps what the first has locked until the connection ends.
     fn limit(self) -> Duration {
         match self {
-            Self::Lane => STATEMENT_LIMIT - Duration::from_millis(500),
+            Self::Lane => STATEMENT_LIMIT * 5 / 6,
             Self::Listening => Duration::from_secs(10),
             Self::Sweep => Duration::from_secs(120),
         }
