@@ -122,8 +122,7 @@ impl ZookeeperCluster {
     #[must_use]
     pub fn url(&self) -> String {
         let port = |member: &Member| if self.scheme == "zks" { member.secure } else { member.client };
-        let hosts: Vec<_> =
-            self.members.iter().map(|member| format!("127.0.0.1:{}", port(member))).collect();
+        let hosts: Vec<_> = self.members.iter().map(|member| format!("127.0.0.1:{}", port(member))).collect();
         format!("{}://{}", self.scheme, hosts.join(","))
     }
 
@@ -198,12 +197,8 @@ impl ZookeeperCluster {
         let member = &self.members[index];
         let data = self.directory.path().join(format!("m{index}"));
         std::fs::create_dir_all(&data).expect("a directory for the server");
-        let mut settings = format!(
-            "{SETTINGS}dataDir={}\nclientPort={}\n{}",
-            data.display(),
-            member.client,
-            self.settings
-        );
+        let mut settings =
+            format!("{SETTINGS}dataDir={}\nclientPort={}\n{}", data.display(), member.client, self.settings);
         if self.scheme == "zks" {
             settings += &format!("secureClientPort={}\n", member.secure);
         }
@@ -327,7 +322,8 @@ fn certify(directory: &Path) -> bool {
         openssl.args(arguments).current_dir(directory).stdout(Stdio::null()).stderr(Stdio::null());
         openssl.status().map(|status| assert!(status.success(), "openssl failed")).is_ok()
     };
-    let mut make = vec!["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"];
+    let mut make =
+        vec!["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"];
     make.extend(["-subj", "/CN=test", "-addext", "subjectAltName=IP:127.0.0.1"]);
     make.extend(["-addext", "basicConstraints=critical,CA:FALSE", "-keyout", "key.pem", "-out", "cert.pem"]);
     let pack = ["pkcs12", "-export", "-in", "cert.pem", "-inkey", "key.pem"];

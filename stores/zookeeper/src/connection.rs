@@ -1,0 +1,354 @@
+//! One connection: requests and their answers, in one order, and what is heard of nodes that are watched.
+
+use super::{
+    errors::Failure,
+    hosts::Stream,
+    wire::{Body, Reader, next_frame, put_frame},
+};
+use locker_core::{background, clock::Timestamp, error::ErrorKind};
+use std::{
+    collections::VecDeque,
+    io,
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering},
+    },
+    time::Duration,
+};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt, WriteHalf},
+    select,
+    sync::{mpsc, oneshot},
+};
+
+/// A request.
+#[derive(Debug)]
+pub(super) struct Call {
+    pub(super) code: i32,
+    pub(super) body: Body,
+    pub(super) answer: oneshot::Sender<Result<Answer, Failure>>,
+}
+
+/// An answer: an error code and, without an error, what was asked for.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) code: i32,
+    pub(super) body: Vec<u8>,
+}
+
+/// What has become of a node that is watched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Event {
+    pub(super) change: Change,
+    pub(super) path: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Change {
+    Created,
+    Deleted,
+    Written,
+    Other,
+}
+
+/// The session as the server knows it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Identity {
+    /// 0 if there is none.
+    pub(super) id: i64,
+    password: Vec<u8>,
+    /// After how long a silence the server ends it.
+    pub(super) timeout: Duration,
+}
+
+/// A connection whose session is accepted.
+pub(super) struct Connection {
+    stream: Box<dyn Stream>,
+    address: String,
+    /// The last transaction that this process has seen.
+    zxid: Arc<AtomicI64>,
+    /// How long the server may be silent while it owes an answer.
+    patience: Duration,
+    /// How long nothing is sent before a sign of life.
+    ping_after: Duration,
+    input: Vec<u8>,
+    output: Vec<u8>,
+    written: usize,
+    must_flush: bool,
+    pending: VecDeque<Pending>,
+    last_xid: i32,
+    heard: Timestamp,
+    sent: Timestamp,
+    pinged: Option<Timestamp>,
+}
+
+struct Pending {
+    xid: i32,
+    sent: Timestamp,
+    answer: oneshot::Sender<Result<Answer, Failure>>,
+}
+
+/// The numbers of what is no answer to a call.
+const EVENT: i32 = -1;
+const PING: i32 = -2;
+const AUTH: i32 = -4;
+
+const PING_CODE: i32 = 11;
+const AUTH_CODE: i32 = 100;
+
+/// What is on its way to the server at most, beside one request. What waits longer is known to be unsent.
+const MAX_OUTPUT: usize = 256 << 10;
+
+/// How often silence is noticed.
+const BEAT: Duration = Duration::from_millis(50);
+
+/// What the server says of this session when it does not know it any more.
+pub(super) enum Opened {
+    Accepted(Connection, Identity),
+    SessionOver,
+}
+
+impl Connection {
+    /// Resumes a session, or begins one.
+    pub(super) async fn open(
+        (mut stream, address): (Box<dyn Stream>, String),
+        zxid: Arc<AtomicI64>,
+        identity: &Identity,
+        login: Option<&str>,
+        patience: Duration,
+    ) -> Result<Opened, Failure> {
+        let mut output = Vec::new();
+        put_frame(&mut output, &[], &identity.request(zxid.load(Ordering::Acquire)).0);
+        if let Some(login) = login {
+            let body = Body::default().int(0).text("digest").text(login);
+            put_frame(&mut output, &[AUTH, AUTH_CODE], &body.0);
+        }
+        let failed = |why: &str| Failure::unsent(format!("ZooKeeper at {address} {why}"));
+        stream
+            .write_all(&output)
+            .await
+            .map_err(|error| failed(&format!("has ended the connection: {error}")))?;
+        stream.flush().await.map_err(|error| failed(&format!("has ended the connection: {error}")))?;
+        let mut input = Vec::new();
+        let frame = loop {
+            match next_frame(&mut input) {
+                Ok(Some(frame)) => break frame,
+                Ok(None) => {}
+                Err(_) => return Err(failed("answers like another kind of server")),
+            }
+            let read = stream.read_buf(&mut input).await;
+            if read.map_err(|error| failed(&format!("has ended the connection: {error}")))? == 0 {
+                return Err(failed(CLOSED));
+            }
+        };
+        let identity = Identity::read(&frame).ok_or_else(|| failed("answers like another kind of server"))?;
+        if identity.id == 0 {
+            return Ok(Opened::SessionOver);
+        }
+        let now = Timestamp::now();
+        let connection = Self {
+            stream,
+            address,
+            zxid,
+            patience,
+            ping_after: identity.timeout / 3,
+            input,
+            output: Vec::new(),
+            written: 0,
+            must_flush: false,
+            pending: VecDeque::new(),
+            last_xid: 0,
+            heard: now,
+            sent: now,
+            pinged: None,
+        };
+        Ok(Opened::Accepted(connection, identity))
+    }
+
+    /// Carries out calls until the connection ends or nobody can make one any more. Returns why it has ended. Calls that
+    /// have not left this process get a certain error, those without an answer an unknown one.
+    pub(super) async fn run(
+        mut self,
+        mut calls: mpsc::UnboundedReceiver<Call>,
+        events: mpsc::UnboundedSender<Event>,
+    ) -> Failure {
+        let failure = self.serve(&mut calls, &events).await;
+        calls.close();
+        while let Ok(call) = calls.try_recv() {
+            drop(call.answer.send(Err(Failure::unsent(failure.error.message()))));
+        }
+        for pending in self.pending {
+            drop(pending.answer.send(Err(Failure::unknown(failure.error.message()))));
+        }
+        failure
+    }
+
+    async fn serve(
+        &mut self,
+        calls: &mut mpsc::UnboundedReceiver<Call>,
+        events: &mpsc::UnboundedSender<Event>,
+    ) -> Failure {
+        let stream = std::mem::replace(&mut self.stream, Box::new(tokio::io::empty()));
+        let (mut reader, mut writer) = tokio::io::split(stream);
+        let mut beat = pin!(background::sleep(BEAT));
+        let mut is_closing = false;
+        if let Err(failure) = self.take_frames(events) {
+            return failure;
+        }
+        loop {
+            let has_output = self.written < self.output.len();
+            if is_closing && !has_output && !self.must_flush && self.pending.is_empty() {
+                return Failure::unsent("the store was dropped");
+            }
+            let has_room = self.output.len() - self.written < MAX_OUTPUT;
+            let result = select! {
+                read = reader.read_buf(&mut self.input) => match read {
+                    Ok(0) => Err(self.failed(CLOSED)),
+                    Ok(_) => self.take_frames(events),
+                    Err(error) => Err(self.failed(&format!("has ended the connection: {error}"))),
+                },
+                written = put(&mut writer, &self.output[self.written..]), if has_output || self.must_flush => {
+                    match written {
+                        Ok(0) if has_output => Err(self.failed(CLOSED)),
+                        Ok(count) => {
+                            self.wrote(count);
+                            Ok(())
+                        }
+                        Err(error) => Err(self.failed(&format!("has ended the connection: {error}"))),
+                    }
+                }
+                call = calls.recv(), if has_room && !is_closing => {
+                    match call {
+                        Some(call) => self.send(call),
+                        None => is_closing = true,
+                    }
+                    Ok(())
+                }
+                () = &mut beat => {
+                    beat.set(background::sleep(BEAT));
+                    self.beat()
+                }
+            };
+            if let Err(failure) = result {
+                return failure;
+            }
+        }
+    }
+
+    /// Takes note of so many bytes that were written, or of a flush.
+    fn wrote(&mut self, count: usize) {
+        self.written += count;
+        self.must_flush = count > 0;
+        if self.written == self.output.len() {
+            self.output.clear();
+            self.written = 0;
+        }
+    }
+
+    fn send(&mut self, Call { code, body, answer }: Call) {
+        self.last_xid = self.last_xid.checked_add(1).unwrap_or(1);
+        put_frame(&mut self.output, &[self.last_xid, code], &body.0);
+        self.sent = Timestamp::now();
+        self.pending.push_back(Pending { xid: self.last_xid, sent: self.sent, answer });
+    }
+
+    /// Ends the connection if the server is silent, and shows it that this process lives.
+    fn beat(&mut self) -> Result<(), Failure> {
+        let now = Timestamp::now();
+        let owed = self.pending.front().map(|pending| pending.sent);
+        let is_late = |since: Timestamp, limit| now.since(since.max(self.heard)) > limit;
+        if owed.is_some_and(|since| is_late(since, self.patience))
+            || self.pinged.is_some_and(|since| is_late(since, self.patience.max(self.ping_after)))
+        {
+            return Err(self.failed("does not answer"));
+        }
+        if self.pinged.is_none() && now.since(self.sent) > self.ping_after {
+            put_frame(&mut self.output, &[PING, PING_CODE], &[]);
+            (self.sent, self.pinged) = (now, Some(now));
+        }
+        Ok(())
+    }
+
+    fn take_frames(&mut self, events: &mpsc::UnboundedSender<Event>) -> Result<(), Failure> {
+        self.heard = Timestamp::now();
+        loop {
+            match next_frame(&mut self.input) {
+                Ok(Some(frame)) => {
+                    let taken = self.take(&frame, events);
+                    taken.unwrap_or_else(|| Err(self.failed("has sent what is no answer")))?;
+                }
+                Ok(None) => return Ok(()),
+                Err(_) => return Err(self.failed("has sent what is no answer")),
+            }
+        }
+    }
+
+    /// Takes one frame. Returns `None` if it cannot be read.
+    fn take(&mut self, frame: &[u8], events: &mpsc::UnboundedSender<Event>) -> Option<Result<(), Failure>> {
+        let mut reader = Reader(frame);
+        let (xid, zxid, code) = (reader.int()?, reader.long()?, reader.int()?);
+        match xid {
+            EVENT => drop(events.send(Event::read(&mut reader)?)),
+            PING => self.pinged = None,
+            AUTH if code != 0 => {
+                let why = "refuses the user and password of the URL";
+                return Some(Err(Failure::refused(ErrorKind::Misused, format!("ZooKeeper {why}"))));
+            }
+            AUTH => {}
+            _ => {
+                self.pending.front().filter(|pending| pending.xid == xid)?;
+                let pending = self.pending.pop_front()?;
+                // Before the answer: what follows from it happens after that transaction.
+                self.zxid.fetch_max(zxid, Ordering::AcqRel);
+                drop(pending.answer.send(Ok(Answer { code, body: reader.0.to_vec() })));
+            }
+        }
+        Some(Ok(()))
+    }
+
+    fn failed(&self, why: &str) -> Failure {
+        Failure::unknown(format!("ZooKeeper at {} {why}", self.address))
+    }
+}
+
+/// Writes some bytes, or flushes if there are none. Nothing is lost if the future is dropped.
+async fn put(writer: &mut WriteHalf<Box<dyn Stream>>, bytes: &[u8]) -> io::Result<usize> {
+    if bytes.is_empty() { writer.flush().await.map(|()| 0) } else { writer.write(bytes).await }
+}
+
+/// A server that has lost the others, or has seen less than this process, says nothing.
+const CLOSED: &str = "has ended the connection: it may have lost the other servers, or be behind them";
+
+impl Identity {
+    pub(super) fn new(timeout: Duration) -> Self {
+        Self { id: 0, password: vec![0; 16], timeout }
+    }
+
+    fn request(&self, zxid: i64) -> Body {
+        let timeout = i32::try_from(self.timeout.as_millis()).unwrap_or(i32::MAX);
+        // Not from a server that only reads.
+        Body::default().int(0).long(zxid).int(timeout).long(self.id).bytes(&self.password).flag(false)
+    }
+
+    fn read(frame: &[u8]) -> Option<Self> {
+        let mut reader = Reader(frame);
+        let (version, timeout, id) = (reader.int()?, reader.int()?, reader.long()?);
+        let password = reader.bytes()?.to_vec();
+        let timeout = Duration::from_millis(u64::try_from(timeout).ok()?);
+        (version == 0).then_some(Self { id, password, timeout })
+    }
+}
+
+impl Event {
+    fn read(reader: &mut Reader<'_>) -> Option<Self> {
+        let change = match reader.int()? {
+            1 => Change::Created,
+            2 => Change::Deleted,
+            3 => Change::Written,
+            _ => Change::Other,
+        };
+        let _state = reader.int()?;
+        Some(Self { change, path: reader.text()?.to_owned() })
+    }
+}
