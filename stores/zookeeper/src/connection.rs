@@ -100,8 +100,11 @@ const AUTH_CODE: i32 = 100;
 /// What is on its way to the server at most, beside one request. What waits longer is known to be unsent.
 const MAX_OUTPUT: usize = 256 << 10;
 
-/// How often silence is noticed.
-const BEAT: Duration = Duration::from_millis(50);
+/// The least room for what comes.
+const READ_AT_ONCE: usize = 16 << 10;
+
+/// How often silence is noticed at least.
+const BEAT: Duration = Duration::from_millis(250);
 
 /// What the server says of this session when it does not know it any more.
 pub(super) enum Opened {
@@ -131,9 +134,10 @@ impl Connection {
             .map_err(|error| failed(&format!("has ended the connection: {error}")))?;
         stream.flush().await.map_err(|error| failed(&format!("has ended the connection: {error}")))?;
         let mut input = Vec::new();
-        let frame = loop {
-            match next_frame(&mut input) {
-                Ok(Some(frame)) => break frame,
+        let (frame, rest) = loop {
+            let mut rest = &input[..];
+            match next_frame(&mut rest) {
+                Ok(Some(frame)) => break (frame.to_vec(), rest.to_vec()),
                 Ok(None) => {}
                 Err(_) => return Err(failed("answers like another kind of server")),
             }
@@ -153,7 +157,7 @@ impl Connection {
             zxid,
             patience,
             ping_after: identity.timeout / 3,
-            input,
+            input: rest,
             output: Vec::new(),
             written: 0,
             must_flush: false,
@@ -201,6 +205,7 @@ impl Connection {
             if is_closing && !has_output && !self.must_flush && self.pending.is_empty() {
                 return Failure::unsent("the store was dropped");
             }
+            self.input.reserve(READ_AT_ONCE);
             let has_room = self.output.len() - self.written < MAX_OUTPUT;
             let result = select! {
                 read = reader.read_buf(&mut self.input) => match read {
@@ -226,7 +231,7 @@ impl Connection {
                     Ok(())
                 }
                 () = &mut beat => {
-                    beat.set(background::sleep(BEAT));
+                    beat.set(background::sleep(BEAT.min(self.patience / 8)));
                     self.beat()
                 }
             };
@@ -272,16 +277,15 @@ impl Connection {
 
     fn take_frames(&mut self, events: &mpsc::UnboundedSender<Event>) -> Result<(), Failure> {
         self.heard = Timestamp::now();
-        loop {
-            match next_frame(&mut self.input) {
-                Ok(Some(frame)) => {
-                    let taken = self.take(&frame, events);
-                    taken.unwrap_or_else(|| Err(self.failed("has sent what is no answer")))?;
-                }
-                Ok(None) => return Ok(()),
-                Err(_) => return Err(self.failed("has sent what is no answer")),
-            }
+        let input = std::mem::take(&mut self.input);
+        let mut rest = &input[..];
+        while let Some(frame) = next_frame(&mut rest).map_err(|_| self.failed(NO_ANSWER))? {
+            self.take(frame, events).unwrap_or_else(|| Err(self.failed(NO_ANSWER)))?;
         }
+        let taken = input.len() - rest.len();
+        self.input = input;
+        self.input.drain(..taken);
+        Ok(())
     }
 
     /// Takes one frame. Returns `None` if it cannot be read.
@@ -316,6 +320,8 @@ impl Connection {
 async fn put(writer: &mut WriteHalf<Box<dyn Stream>>, bytes: &[u8]) -> io::Result<usize> {
     if bytes.is_empty() { writer.flush().await.map(|()| 0) } else { writer.write(bytes).await }
 }
+
+const NO_ANSWER: &str = "has sent what is no answer";
 
 /// A server that has lost the others, or has seen less than this process, says nothing.
 const CLOSED: &str = "has ended the connection: it may have lost the other servers, or be behind them";

@@ -73,6 +73,8 @@ struct Live {
 enum Read {
     Mail(String, Option<Vec<u8>>),
     Clock(i64, Option<(Vec<u8>, Stat)>),
+    /// The messages of these names were to be deleted.
+    Deleted(Vec<String>, Done),
 }
 
 type Reads = FuturesOrdered<BoxFuture<'static, Result<Read, Failure>>>;
@@ -114,18 +116,20 @@ impl Session {
         let by = Timestamp::now() + client.limits.call;
         let Ok(link) = client.link(Timestamp::now() + client.limits.call / 5).await else { return };
         let mail = self.exchange.keys.mail(self.exchange.shared.inbox());
-        let ending = async {
-            let names = link.children(&mail).await?;
-            let paths = names.iter().map(|name| format!("{mail}/{name}"));
-            let mut ops: Vec<_> = paths.map(|path| Op::Delete(path.into(), ANY)).collect();
-            // No message comes any more.
-            ops.insert(0, Op::Delete(self.exchange.keys.inbox(self.exchange.shared.inbox()).into(), ANY));
-            ops.push(Op::Delete(mail.as_str().into(), ANY));
-            link.multi(ops).await
-        };
-        drop(client.within(by, ending).await);
+        drop(client.within(by, self.remove_mail(&link, &mail)).await);
         drop(client.within(by, link.close()).await);
         drop(client.clear_link(Failure::unsent("the store was dropped")));
+    }
+
+    async fn remove_mail(&self, link: &Link, mail: &str) -> Result<(), Failure> {
+        // First, so that no message comes any more.
+        let inbox = self.exchange.keys.inbox(self.exchange.shared.inbox());
+        link.carry_out(&Op::Delete(inbox.into(), ANY)).await?;
+        let names = link.children(mail).await?;
+        let mut ops: Vec<_> =
+            names.iter().map(|name| Op::Delete(format!("{mail}/{name}").into(), ANY)).collect();
+        ops.push(Op::Delete(mail.into(), ANY));
+        link.multi(ops).await.map(drop)
     }
 
     /// Connects again and again.
@@ -172,7 +176,8 @@ impl Session {
                 Some(read) = reads.next() => read.map(|read| self.take(read)),
                 () = &mut delete => {
                     delete = background::sleep(DELETE_EVERY);
-                    self.delete_heard(&live.link).await
+                    self.delete_heard(&live.link, &mut reads);
+                    Ok(())
                 }
             };
             if let Err(failure) = result {
@@ -214,25 +219,25 @@ impl Session {
                 // A text that cannot be read is reported to callers.
                 drop(self.exchange.clock.find(life, &text, &stat, Source::Told));
             }
+            Read::Deleted(names, Done::All(_)) => self.state.heard.retain(|name| !names.contains(name)),
+            // Another process has deleted it.
+            Read::Deleted(names, Done::Nothing(place, _)) => {
+                names.get(place).map(|name| self.state.heard.remove(name));
+            }
             Read::Mail(_, None) | Read::Clock(_, None) => {}
         }
     }
 
-    async fn delete_heard(&mut self, link: &Link) -> Result<(), Failure> {
+    /// Begins to delete messages that were heard.
+    fn delete_heard(&self, link: &Link, reads: &mut Reads) {
         let mail = self.exchange.keys.mail(self.exchange.shared.inbox());
         let names: Vec<_> = self.state.heard.iter().take(DELETE_AT_ONCE).cloned().collect();
         if names.is_empty() {
-            return Ok(());
+            return;
         }
         let delete = |name: &String| Op::Delete(format!("{mail}/{name}").into(), ANY);
-        match link.multi(names.iter().map(delete).collect()).await? {
-            Done::All(_) => self.state.heard.retain(|name| !names.contains(name)),
-            // It was deleted by another process.
-            Done::Nothing(place, _) => {
-                names.get(place).map(|name| self.state.heard.remove(name));
-            }
-        }
-        Ok(())
+        let done = link.multi(names.iter().map(delete).collect());
+        reads.push_back(Box::pin(async move { Ok(Read::Deleted(names, done.await?)) }));
     }
 
     /// Connects to the next server, with the session of the last connection if it is not over.
@@ -265,10 +270,10 @@ impl Session {
         background::spawn(async move { drop(end.send(connection.run(calls, tell).await)) });
         let mut live = Live { link, events, ended };
         let link = live.link.clone();
-        let by = Timestamp::now() + 2 * limits.call;
+        // A silent server ends the connection, and so this.
         tokio::select! {
             biased;
-            announced = self.exchange.client.within(by, announce(&self.exchange, &mut self.state, link)) => announced?,
+            announced = announce(&self.exchange, &mut self.state, link) => announced?,
             failure = &mut live.ended => return Err(failure.unwrap_or_else(|_| has_ended())),
         }
         Ok(live)
@@ -339,21 +344,22 @@ async fn claim(exchange: &Exchange, state: &mut State, link: &Link) -> Result<()
 async fn claim_inbox(inbox: &str, state: &State, link: &Link) -> Result<Option<bool>, Failure> {
     let create = Op::create(inbox, &state.mark, Kind::Ephemeral);
     loop {
-        let done = match link.get(inbox).await? {
-            Some((mark, _)) if *mark != *state.mark => return Ok(None),
-            Some((_, stat)) if stat.owner == state.identity.id => return Ok(Some(true)),
-            // Of the last session of this process.
-            Some((_, stat)) => {
-                link.multi(vec![Op::Delete(inbox.into(), stat.version), create.clone()]).await?
+        let Some((mark, stat)) = link.get(inbox).await? else {
+            match link.carry_out(&create).await {
+                Err(failure) if failure.meaning == Meaning::Exists => continue,
+                created => return created.map(|_| Some(false)),
             }
-            None => link.multi(vec![create.clone()]).await?,
         };
-        match done {
-            Done::All(stats) => return Ok(Some(stats.len() > 1)),
-            // It has just been created or removed.
-            Done::Nothing(_, failure)
-                if matches!(failure.meaning, Meaning::Absent | Meaning::Exists)
-                    && link.exists(inbox).await?.is_some() == (failure.meaning == Meaning::Exists) => {}
+        if *mark != *state.mark {
+            return Ok(None);
+        }
+        if stat.owner == state.identity.id {
+            return Ok(Some(true));
+        }
+        // It is of the last session of this process.
+        match link.multi(vec![Op::Delete(inbox.into(), stat.version), create.clone()]).await? {
+            Done::All(_) => return Ok(Some(true)),
+            Done::Nothing(0, failure) if failure.meaning == Meaning::Absent => {}
             Done::Nothing(_, failure) => return Err(failure),
         }
     }

@@ -162,6 +162,14 @@ impl Sweeper {
 }
 
 #[cfg(test)]
+impl Sweeper {
+    /// Has all values have been seen that much earlier.
+    pub(super) fn set_back(&mut self, by: Duration) {
+        self.values.values_mut().for_each(|(_, since, _)| *since = *since - by);
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

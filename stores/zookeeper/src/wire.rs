@@ -113,17 +113,16 @@ impl Stat {
     }
 }
 
-/// Takes the first whole frame out of `input`. An error if its length is none that ZooKeeper sends.
-pub(super) fn next_frame(input: &mut Vec<u8>) -> Result<Option<Vec<u8>>, i32> {
-    let Some(len) = Reader(input).int() else { return Ok(None) };
-    let end = usize::try_from(len).ok().filter(|len| *len <= MAX_ANSWER).ok_or(len)? + 4;
-    if input.len() < end {
-        return Ok(None);
+/// Takes the first whole frame off `input`. An error if its length is none that ZooKeeper sends.
+pub(super) fn next_frame<'a>(input: &mut &'a [u8]) -> Result<Option<&'a [u8]>, i32> {
+    let mut reader = Reader(input);
+    let Some(len) = reader.int() else { return Ok(None) };
+    let len = usize::try_from(len).ok().filter(|len| *len <= MAX_ANSWER).ok_or(len)?;
+    let frame = reader.take(len);
+    if frame.is_some() {
+        *input = reader.0;
     }
-    let rest = input.split_off(end);
-    let mut frame = std::mem::replace(input, rest);
-    frame.drain(..4);
-    Ok(Some(frame))
+    Ok(frame)
 }
 
 /// Puts a frame behind `output`.
@@ -152,16 +151,17 @@ mod tests {
 
     #[test]
     fn frames_are_taken_whole() {
-        let (mut input, mut whole) = (Vec::new(), Vec::new());
+        let mut whole = Vec::new();
         put_frame(&mut whole, &[1, 2], b"x");
         put_frame(&mut whole, &[], b"");
-        let mut frames = Vec::new();
-        for byte in whole {
-            input.push(byte);
-            frames.extend(next_frame(&mut input).unwrap());
+        for end in 0..13 {
+            assert_eq!(next_frame(&mut &whole[..end]), Ok(None));
         }
-        assert_eq!(frames, [&[0, 0, 0, 1, 0, 0, 0, 2, b'x'][..], &[]]);
-        assert_eq!(next_frame(&mut b"-ERR unknown".to_vec()), Err(i32::from_be_bytes(*b"-ERR")));
-        assert_eq!(next_frame(&mut vec![0xff; 8]), Err(-1));
+        let mut input = &whole[..];
+        assert_eq!(next_frame(&mut input), Ok(Some(&[0, 0, 0, 1, 0, 0, 0, 2, b'x'][..])));
+        assert_eq!(next_frame(&mut input), Ok(Some(&[][..])));
+        assert!(input.is_empty());
+        assert_eq!(next_frame(&mut &b"-ERR unknown"[..]), Err(i32::from_be_bytes(*b"-ERR")));
+        assert_eq!(next_frame(&mut &[0xff; 8][..]), Err(-1));
     }
 }
