@@ -4,13 +4,14 @@
 //! the clock has a node of its own, and the node around them names the present one.
 
 use super::{
-    client::{Client, Link, data},
+    client::Client,
     errors::{Failure, Meaning},
-    exchange::value,
     keys::Keys,
+    link::{Link, data},
     list,
     ops::{ANY, Done, Kind, Op},
     shared::Shared,
+    stored::value,
     wire::Stat,
 };
 use futures_util::future::{BoxFuture, join_all};
@@ -116,16 +117,12 @@ impl ZkClock {
             Basis::Served => return Ok(None),
         };
         let path = self.keys.life(life);
-        match self.client.repeat(by, |link| link.get(&path)).await? {
-            Some((text, stat)) => {
-                let time = self.find(life, &text, &stat, Source::Read)?.time;
-                Ok(Some(Found { life, time, sent }))
-            }
-            None => {
-                self.client.repeat(by, |link| self.ensure(link)).await?;
-                Ok(None)
-            }
+        if let Some((text, stat)) = self.client.repeat(by, |link| link.get(&path)).await? {
+            let time = self.find(life, &text, &stat, Source::Read)?.time;
+            return Ok(Some(Found { life, time, sent }));
         }
+        self.client.repeat(by, |link| self.ensure(link)).await?;
+        Ok(None)
     }
 
     /// Takes over the clock as it was read.
@@ -164,7 +161,7 @@ impl ZkClock {
     }
 
     /// Takes over the tick of a write that has succeeded.
-    pub(super) fn note_own(&self, left: Left, stat: &Stat) {
+    pub(super) fn note_own(&self, left: &Left, stat: &Stat) {
         self.learn(left.life, left.next, stat, Source::Own);
     }
 

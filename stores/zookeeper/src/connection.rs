@@ -52,16 +52,6 @@ pub(super) enum Change {
     Other,
 }
 
-/// The session as the server knows it.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Identity {
-    /// 0 if there is none.
-    pub(super) id: i64,
-    password: Vec<u8>,
-    /// After how long a silence the server ends it.
-    pub(super) timeout: Duration,
-}
-
 /// A connection whose session is accepted.
 pub(super) struct Connection {
     stream: Box<dyn Stream>,
@@ -92,10 +82,10 @@ struct Pending {
 /// The numbers of what is no answer to a call.
 const EVENT: i32 = -1;
 const PING: i32 = -2;
-const AUTH: i32 = -4;
+pub(super) const AUTH: i32 = -4;
 
 const PING_CODE: i32 = 11;
-const AUTH_CODE: i32 = 100;
+pub(super) const AUTH_CODE: i32 = 100;
 
 /// What is on its way to the server at most, beside one request. What waits longer is known to be unsent.
 const MAX_OUTPUT: usize = 256 << 10;
@@ -106,58 +96,24 @@ const READ_AT_ONCE: usize = 16 << 10;
 /// How often silence is noticed at least.
 const BEAT: Duration = Duration::from_millis(250);
 
-/// What the server says of this session when it does not know it any more.
-pub(super) enum Opened {
-    Accepted(Connection, Identity),
-    SessionOver,
-}
-
 impl Connection {
-    /// Resumes a session, or begins one.
-    pub(super) async fn open(
-        (mut stream, address): (Box<dyn Stream>, String),
+    /// Takes a connection of which `input` has been read already.
+    pub(super) fn new(
+        stream: Box<dyn Stream>,
+        address: String,
         zxid: Arc<AtomicI64>,
-        identity: &Identity,
-        login: Option<&str>,
         patience: Duration,
-    ) -> Result<Opened, Failure> {
-        let mut output = Vec::new();
-        put_frame(&mut output, &[], &identity.request(zxid.load(Ordering::Acquire)).0);
-        if let Some(login) = login {
-            let body = Body::default().int(0).text("digest").text(login);
-            put_frame(&mut output, &[AUTH, AUTH_CODE], &body.0);
-        }
-        let failed = |why: &str| Failure::unsent(format!("ZooKeeper at {address} {why}"));
-        stream
-            .write_all(&output)
-            .await
-            .map_err(|error| failed(&format!("has ended the connection: {error}")))?;
-        stream.flush().await.map_err(|error| failed(&format!("has ended the connection: {error}")))?;
-        let mut input = Vec::new();
-        let (frame, rest) = loop {
-            let mut rest = &input[..];
-            match next_frame(&mut rest) {
-                Ok(Some(frame)) => break (frame.to_vec(), rest.to_vec()),
-                Ok(None) => {}
-                Err(_) => return Err(failed("answers like another kind of server")),
-            }
-            let read = stream.read_buf(&mut input).await;
-            if read.map_err(|error| failed(&format!("has ended the connection: {error}")))? == 0 {
-                return Err(failed(CLOSED));
-            }
-        };
-        let identity = Identity::read(&frame).ok_or_else(|| failed("answers like another kind of server"))?;
-        if identity.id == 0 {
-            return Ok(Opened::SessionOver);
-        }
+        ping_after: Duration,
+        input: Vec<u8>,
+    ) -> Self {
         let now = Timestamp::now();
-        let connection = Self {
+        Self {
             stream,
             address,
             zxid,
             patience,
-            ping_after: identity.timeout / 3,
-            input: rest,
+            ping_after,
+            input,
             output: Vec::new(),
             written: 0,
             must_flush: false,
@@ -166,8 +122,7 @@ impl Connection {
             heard: now,
             sent: now,
             pinged: None,
-        };
-        Ok(Opened::Accepted(connection, identity))
+        }
     }
 
     /// Carries out calls until the connection ends or nobody can make one any more. Returns why it has ended. Calls that
@@ -324,27 +279,8 @@ async fn put(writer: &mut WriteHalf<Box<dyn Stream>>, bytes: &[u8]) -> io::Resul
 const NO_ANSWER: &str = "has sent what is no answer";
 
 /// A server that has lost the others, or has seen less than this process, says nothing.
-const CLOSED: &str = "has ended the connection: it may have lost the other servers, or be behind them";
-
-impl Identity {
-    pub(super) fn new(timeout: Duration) -> Self {
-        Self { id: 0, password: vec![0; 16], timeout }
-    }
-
-    fn request(&self, zxid: i64) -> Body {
-        let timeout = i32::try_from(self.timeout.as_millis()).unwrap_or(i32::MAX);
-        // Not from a server that only reads.
-        Body::default().int(0).long(zxid).int(timeout).long(self.id).bytes(&self.password).flag(false)
-    }
-
-    fn read(frame: &[u8]) -> Option<Self> {
-        let mut reader = Reader(frame);
-        let (version, timeout, id) = (reader.int()?, reader.int()?, reader.long()?);
-        let password = reader.bytes()?.to_vec();
-        let timeout = Duration::from_millis(u64::try_from(timeout).ok()?);
-        (version == 0).then_some(Self { id, password, timeout })
-    }
-}
+pub(super) const CLOSED: &str =
+    "has ended the connection: it may have lost the other servers, or be behind them";
 
 impl Event {
     fn read(reader: &mut Reader<'_>) -> Option<Self> {

@@ -1,15 +1,17 @@
 //! Reads and writes of values.
 
 use super::{
-    client::{Client, PAUSE, data},
+    client::{Client, PAUSE},
     clock::{Left, ZkClock},
+    draft::Draft,
     errors::{Failure, Meaning},
     keys::{Keys, Place},
     known::{Known, Memory},
     mails::{self, Batch, MAX_REQUEST, Mails},
-    ops::{ANY, Data, Done, Kind, Op},
+    ops::{ANY, Data, Done, Op},
     removal::Removal,
     shared::Shared,
+    stored::{stored, value},
     wire::Stat,
 };
 use futures_util::future::{join_all, join3};
@@ -49,19 +51,6 @@ pub(super) struct Seen {
     pub(super) value: Option<Vec<u8>>,
     /// Whether the clock had the version that was named.
     is_timely: bool,
-}
-
-/// The parts of a transaction, in the order of their operations.
-struct Draft {
-    ops: Vec<Op>,
-    /// The place of the operation on the clock.
-    clock: Option<usize>,
-    /// The place of the one that sets the value.
-    set: Option<usize>,
-    /// The place of the first message.
-    mail: usize,
-    /// The data version of the bucket afterwards.
-    bucket: i32,
 }
 
 /// What a write is made of, as often as it is tried.
@@ -105,21 +94,19 @@ impl Exchange {
         }
         let known = self.memory.get(key).filter(|known| known.version == write.expected);
         let is_of_absence = write.value.is_none() && write.expected <= ABSENT;
-        let known = match known.filter(|_| !is_of_absence) {
-            Some(known) => known,
-            None => {
-                let sent = Timestamp::now();
-                let seen = self.look(by, key, &place, &write.basis).await.map_err(Failure::before)?;
-                if seen.known.version != write.expected {
-                    return Ok(seen.outcome());
-                }
-                if is_of_absence {
-                    return self.absence(by, &write, sent, seen.is_timely).await;
-                }
-                seen.known
-            }
-        };
-        self.write(&write, place, known, by).await
+        let known = known.filter(|_| !is_of_absence);
+        if let Some(known) = known {
+            return self.write(&write, place, known, by).await;
+        }
+        let sent = Timestamp::now();
+        let seen = self.look(by, key, &place, &write.basis).await.map_err(Failure::before)?;
+        if seen.known.version != write.expected {
+            return Ok(seen.outcome());
+        }
+        if is_of_absence {
+            return self.absence(by, &write, sent, seen.is_timely).await;
+        }
+        self.write(&write, place, seen.known, by).await
     }
 
     /// Returns what came of a comparison that has found no value, as it was to be.
@@ -158,7 +145,10 @@ impl Exchange {
     async fn try_write(&self, mut work: Work<'_>, mut known: Known) -> Result<(Outcome, Vec<Inbox>)> {
         let (mut gone, mut repetitions) = (Vec::new(), 0);
         loop {
-            let draft = self.draft(&work, known);
+            let left = work.left.as_ref().map(|left| left.op.clone());
+            let clock = left.or_else(|| self.clock.check(&work.write.basis));
+            let draft = Draft::new(&work.place, known, work.value.as_ref(), self.renew_at)
+                .with(clock, mails::ops(&work.batch, &self.keys));
             let link = self.client.link(work.by).await?;
             let sent = Timestamp::now();
             if sent >= work.by {
@@ -168,7 +158,7 @@ impl Exchange {
                 ));
             }
             let (place, failure) = match self.client.within(work.by, link.multi(draft.ops.clone())).await {
-                Ok(Done::All(stats)) => return Ok((self.written(work, known, &draft, &stats)?, gone)),
+                Ok(Done::All(stats)) => return Ok((self.written(&work, known, &draft, &stats)?, gone)),
                 Ok(Done::Nothing(place, failure)) => (place, failure),
                 Err(failure) if failure.is_unserved() => {
                     background::sleep(PAUSE).await;
@@ -199,50 +189,16 @@ impl Exchange {
         }
     }
 
-    fn draft(&self, work: &Work<'_>, known: Known) -> Draft {
-        let (bucket, path, none) = (&work.place.bucket, &work.place.value, data(b""));
-        let mut draft = Draft { ops: Vec::new(), clock: None, set: None, mail: 0, bucket: known.bucket };
-        let check = Op::Check(Arc::clone(bucket), known.bucket);
-        let create = || Op::Create(Arc::clone(path), Arc::clone(&none), Kind::Kept);
-        match &work.value {
-            None => draft.ops.extend([check, Op::Check(Arc::clone(path), known.data)]),
-            Some(value) => {
-                let mut expected = known.data;
-                if known.version == ABSENT {
-                    draft.ops.extend([check, create()]);
-                    expected = 0;
-                } else if known.data >= self.renew_at {
-                    // It counts as a removal, for those who know the former node.
-                    draft.bucket += 1;
-                    let count = Op::Set(Arc::clone(bucket), Arc::clone(&none), known.bucket);
-                    draft.ops.extend([count, Op::Delete(Arc::clone(path), known.data), create()]);
-                    expected = 0;
-                } else {
-                    draft.ops.push(check);
-                }
-                draft.set = Some(draft.ops.len());
-                draft.ops.push(Op::Set(Arc::clone(path), Arc::clone(value), expected));
-            }
-        }
-        let clock = work.left.as_ref().map(|left| left.op.clone());
-        let clock = clock.or_else(|| self.clock.check(&work.write.basis));
-        draft.clock = clock.is_some().then_some(draft.ops.len());
-        draft.ops.extend(clock);
-        draft.mail = draft.ops.len();
-        draft.ops.extend(mails::ops(&work.batch, &self.keys));
-        draft
-    }
-
     /// Takes note of a transaction that was carried out.
     fn written(
         &self,
-        work: Work<'_>,
+        work: &Work<'_>,
         known: Known,
         draft: &Draft,
         stats: &[Option<Stat>],
     ) -> Result<Outcome> {
         let stat = |place: Option<usize>| place.and_then(|place| *stats.get(place)?);
-        if let (Some(left), Some(stat)) = (work.left, stat(draft.clock)) {
+        if let (Some(left), Some(stat)) = (&work.left, stat(draft.clock)) {
             self.clock.note_own(left, &stat);
         }
         let mut version = known.version;
@@ -348,30 +304,9 @@ impl Exchange {
     }
 }
 
-/// The bytes before a value: for how many microseconds it matters.
-const HEAD: usize = 8;
-
-/// Returns the data of the node for a value.
-fn stored(lasts: Duration, value: &[u8]) -> Data {
-    let lasts = u64::try_from(lasts.as_micros()).unwrap_or(u64::MAX);
-    [&lasts.to_be_bytes()[..], value].concat().into()
-}
-
-/// Returns the value in a node.
-pub(super) fn value(mut stored: Vec<u8>) -> Vec<u8> {
-    stored.drain(..HEAD.min(stored.len()));
-    stored
-}
-
-/// Returns how long the value in a node matters after it was written.
-pub(super) fn lasts(stored: &[u8]) -> Duration {
-    let micros = stored.first_chunk().map_or(u64::MAX, |micros| u64::from_be_bytes(*micros));
-    if micros == u64::MAX { Duration::MAX } else { Duration::from_micros(micros) }
-}
-
 fn too_large() -> Error {
     let message = format!("the value is larger than {MAX_VALUE} bytes, which ZooKeeper does not take");
     Error::new(ErrorKind::Misused, message)
 }
 
-const _: () = assert!(MAX_VALUE + HEAD + 30_000 < MAX_REQUEST);
+const _: () = assert!(MAX_VALUE + 30_000 < MAX_REQUEST);

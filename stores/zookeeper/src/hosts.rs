@@ -36,6 +36,11 @@ impl Servers {
         self.hosts.len()
     }
 
+    /// Returns the address of the server that was connected to last.
+    pub(super) fn address(&self) -> String {
+        self.hosts[self.next % self.hosts.len()].place(PORT)
+    }
+
     /// Connects to the next server. Returns it with its address.
     pub(super) async fn connect(&mut self) -> Result<(Box<dyn Stream>, String), Failure> {
         self.next = (self.next + 1) % self.hosts.len();
@@ -132,7 +137,7 @@ mod tls {
             Ok(Self)
         }
 
-        #[expect(clippy::unused_async, clippy::unused_self, reason = "as with TLS")]
+        #[expect(clippy::unused_async, reason = "as with TLS")]
         pub(super) async fn wrap(&self, stream: TcpStream, _host: &str) -> io::Result<Box<dyn Stream>> {
             Ok(Box::new(stream))
         }

@@ -57,11 +57,12 @@ mod tests {
     #[test]
     fn memory_is_bounded() {
         let (memory, known) = (Memory::default(), |version| Known { version, data: 1, bucket: 2 });
-        for number in 0..3 * HALF as i64 {
+        let last = Version::try_from(3 * HALF).unwrap();
+        for number in 0..=last {
             memory.put(&number.to_string(), known(number));
             memory.put("used", known(number));
         }
-        assert_eq!(memory.get("used"), Some(known(3 * HALF as i64 - 1)));
+        assert_eq!(memory.get("used"), Some(known(last)));
         assert_eq!(memory.get("0"), None);
         let halves = lock(&memory.0);
         assert!(halves.new.len() <= HALF && halves.old.len() <= HALF);

@@ -9,21 +9,28 @@ mod tests;
 
 mod session;
 
+mod announce;
 mod sweep;
 
 mod exchange;
 mod removal;
 
 mod clock;
+mod draft;
 
 mod list;
 
 mod client;
+
+mod link;
 mod mails;
+
+mod handshake;
 
 mod connection;
 mod known;
 mod shared;
+mod stored;
 
 mod hosts;
 mod keys;
@@ -128,7 +135,7 @@ impl Zookeeper {
         let clock = Arc::new(ZkClock::new(Arc::clone(&client), keys.clone(), Arc::clone(&shared)));
         let exchange = Arc::new(Exchange::new(client, keys, clock, shared, margin));
         let (sender, status) = watch::channel(Status::Connecting);
-        let state = session::State::default();
+        let state = announce::State::default();
         let session = Session { exchange: Arc::clone(&exchange), servers, login: url.login, state };
         background::spawn(session.keep(sender));
         Self { address, exchange, status }

@@ -1,11 +1,11 @@
 //! The list of all values.
 
 use super::{
-    client::Link,
     errors::Failure,
-    exchange::value,
     keys::{BUCKETS, Keys, key_of},
+    link::Link,
     ops::{ANY, Op},
+    stored::value,
 };
 use futures_util::future::{join_all, try_join_all};
 use locker_cas::Values;

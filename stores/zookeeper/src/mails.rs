@@ -1,8 +1,8 @@
 //! Messages on their way into transactions.
 
 use super::{
-    client::data,
     keys::Keys,
+    link::data,
     ops::{ANY, Kind, Op},
 };
 use locker_cas::{Inbox, Message};

@@ -1,10 +1,10 @@
 //! Removes values that matter no more: each process those that it was the last to write.
 
 use super::{
-    client::{Link, data},
     errors::{Failure, Meaning},
     exchange::Exchange,
     keys::Place,
+    link::{Link, data},
     ops::{Done, Op},
 };
 use futures_util::future::try_join_all;

@@ -1,34 +1,21 @@
 //! The session of this process: its connections, its inbox, and what it hears.
 
 use super::{
-    client::{Link, data},
+    announce::{State, announce},
     clock::ZkClock,
-    connection::{Change, Connection, Event, Identity, Opened},
+    connection::{Change, Event},
     errors::{Failure, Meaning},
     exchange::Exchange,
+    handshake::Opened,
     hosts::Servers,
-    keys::BUCKETS,
-    mails::texts,
-    ops::{ANY, Access, Data, Done, Kind, Op},
+    link::Link,
+    ops::{ANY, Access, Done, Op},
     wire::Stat,
 };
-use futures_util::{
-    StreamExt,
-    future::{BoxFuture, try_join_all},
-    stream::FuturesOrdered,
-};
-use locker_cas::{
-    Received,
-    ticked::Source,
-    ticker::{self, Ticking},
-};
-use locker_core::{background, backoff::Backoff, clock::Timestamp, error::ErrorKind, id::Id, panics};
-use std::{
-    collections::BTreeSet,
-    str::from_utf8,
-    sync::Arc,
-    time::{Duration, SystemTime},
-};
+use futures_util::{StreamExt, future::BoxFuture, stream::FuturesOrdered};
+use locker_cas::{Received, ticked::Source, ticker};
+use locker_core::{background, backoff::Backoff, clock::Timestamp, panics};
+use std::{sync::Arc, time::Duration};
 use tokio::sync::{mpsc, oneshot, watch};
 
 /// The state of the first connection.
@@ -45,21 +32,6 @@ pub(super) struct Session {
     pub(super) servers: Servers,
     pub(super) login: Option<String>,
     pub(super) state: State,
-}
-
-/// What is known from the last connection.
-pub(super) struct State {
-    identity: Identity,
-    /// What the inbox of this process holds, by which it knows it.
-    mark: Data,
-    /// Whether the inbox was in place once.
-    has_inbox: bool,
-    /// Whether messages may have been lost, which the receiver has not been told.
-    has_gap: bool,
-    /// Whether the nodes of the store are there, as far as this process knows.
-    has_nodes: bool,
-    /// The names of messages that were heard, and are to be deleted.
-    heard: BTreeSet<String>,
 }
 
 /// A connection at work.
@@ -79,20 +51,9 @@ enum Read {
 
 type Reads = FuturesOrdered<BoxFuture<'static, Result<Read, Failure>>>;
 
-/// How long the inbox outlives this process.
-const SESSION_TIMEOUT: Duration = Duration::from_secs(10);
-
 /// How often messages are deleted that were heard, and how many at once.
 const DELETE_EVERY: Duration = Duration::from_millis(500);
 const DELETE_AT_ONCE: usize = 500;
-
-impl Default for State {
-    fn default() -> Self {
-        let mark = data(Id::random().to_string().as_bytes());
-        let (has_inbox, has_gap, has_nodes, heard) = Default::default();
-        Self { identity: Identity::new(SESSION_TIMEOUT), mark, has_inbox, has_gap, has_nodes, heard }
-    }
-}
 
 impl Session {
     /// Keeps the session alive until the store is dropped, which holds the other side of `status`.
@@ -172,7 +133,7 @@ impl Session {
             let result = tokio::select! {
                 biased;
                 failure = &mut live.ended => return failure.unwrap_or_else(|_| has_ended()),
-                Some(event) = live.events.recv() => self.heard_of(event, &live.link, &mut reads),
+                Some(event) = live.events.recv() => self.heard_of(&event, &live.link, &mut reads),
                 Some(read) = reads.next() => read.map(|read| self.take(read)),
                 () = &mut delete => {
                     delete = background::sleep(DELETE_EVERY);
@@ -187,7 +148,7 @@ impl Session {
     }
 
     /// Begins to read what an event is about.
-    fn heard_of(&mut self, event: Event, link: &Link, reads: &mut Reads) -> Result<(), Failure> {
+    fn heard_of(&self, event: &Event, link: &Link, reads: &mut Reads) -> Result<(), Failure> {
         let (keys, inbox) = (&self.exchange.keys, self.exchange.shared.inbox());
         let name_in = |node: &str| Some(event.path.strip_prefix(node)?.strip_prefix('/')?.to_owned());
         if let Some(name) = name_in(&keys.mail(inbox)) {
@@ -208,13 +169,7 @@ impl Session {
 
     fn take(&mut self, read: Read) {
         match read {
-            Read::Mail(name, Some(mail)) => {
-                if self.state.heard.insert(name) {
-                    for text in texts(&mail) {
-                        self.exchange.shared.tell(Received::Text(text));
-                    }
-                }
-            }
+            Read::Mail(name, mail) => self.state.hear(name, mail, &self.exchange.shared),
             Read::Clock(life, Some((text, stat))) => {
                 // A text that cannot be read is reported to callers.
                 drop(self.exchange.clock.find(life, &text, &stat, Source::Told));
@@ -224,7 +179,7 @@ impl Session {
             Read::Deleted(names, Done::Nothing(place, _)) => {
                 names.get(place).map(|name| self.state.heard.remove(name));
             }
-            Read::Mail(_, None) | Read::Clock(_, None) => {}
+            Read::Clock(_, None) => {}
         }
     }
 
@@ -247,19 +202,20 @@ impl Session {
             let stream = self.servers.connect().await?;
             let client = &self.exchange.client;
             let (zxid, patience) = (Arc::clone(&client.zxid), limits.call);
-            Connection::open(stream, zxid, &self.state.identity, self.login.as_deref(), patience).await
+            Opened::open(stream, zxid, &self.state.identity, self.login.as_deref(), patience).await
         };
         let opened = tokio::select! {
             biased;
             opened = connecting => opened?,
             () = background::sleep(limits.server) => {
-                return Err(Failure::unreachable(format!("no answer from ZooKeeper within {:?}", limits.server)));
+                let (address, limit) = (self.servers.address(), limits.server);
+                return Err(Failure::unreachable(format!("no answer from ZooKeeper at {address} within {limit:?}")));
             }
         };
         let (connection, identity) = match opened {
             Opened::Accepted(connection, identity) => (connection, identity),
             Opened::SessionOver => {
-                self.state.identity = Identity::new(SESSION_TIMEOUT);
+                self.state.identity = State::default().identity;
                 return Err(Failure::unsent("the session at ZooKeeper is over"));
             }
         };
@@ -280,111 +236,6 @@ impl Session {
     }
 }
 
-/// Puts what this process needs in place, and hears what has come meanwhile.
-async fn announce(exchange: &Exchange, state: &mut State, link: Link) -> Result<(), Failure> {
-    if !state.has_nodes {
-        make_nodes(exchange, &link).await?;
-        state.has_nodes = true;
-    }
-    let announced = claim(exchange, state, &link).await;
-    if announced.as_ref().is_err_and(|failure| failure.meaning == Meaning::Absent) {
-        state.has_nodes = false;
-    }
-    announced
-}
-
-async fn claim(exchange: &Exchange, state: &mut State, link: &Link) -> Result<(), Failure> {
-    let (keys, shared) = (&exchange.keys, &exchange.shared);
-    let was_there = loop {
-        // First: whoever finds the inbox finds it, too.
-        link.ensure(&keys.mail(shared.inbox()), b"").await?;
-        match claim_inbox(&keys.inbox(shared.inbox()), state, link).await? {
-            Some(was_there) => break was_there,
-            // Waiters of this process have its number already.
-            None if state.has_inbox => return Err(inbox_is_taken()),
-            None => shared.draw_inbox(),
-        }
-    };
-    // Without an inbox, others have sent nothing.
-    state.has_gap |= state.has_inbox && !was_there;
-    state.has_inbox = true;
-    let mail = keys.mail(shared.inbox());
-    let (watched, clock_watched) = (link.watch(&mail), link.watch(&keys.clock()));
-    let (names, base) = (link.children(&mail), link.get(&keys.base()));
-    watched.await?;
-    clock_watched.await?;
-    let (base, mut names) = (base.await?, names.await?);
-    let (base, _) = base.ok_or_else(|| Failure::of_code(-101, &keys.base()))?;
-    let base = from_utf8(&base).ok().and_then(|base| base.parse().ok()).ok_or_else(|| {
-        Failure::refused(
-            ErrorKind::Conflict,
-            format!("the node {} of ZooKeeper holds no number", keys.base()),
-        )
-    })?;
-    if shared.set_base(base) {
-        exchange.clock.forget();
-        exchange.memory.forget();
-    }
-    exchange.clock.clock().doubt();
-    exchange.clock.ensure(link.clone()).await?;
-    names.sort_unstable();
-    names.retain(|name| !state.heard.contains(name));
-    for read in
-        try_join_all(names.into_iter().map(|name| read_mail(link, &format!("{mail}/{name}"), name))).await?
-    {
-        if let Read::Mail(name, Some(mail)) = read {
-            state.heard.insert(name);
-            texts(&mail).for_each(|text| shared.tell(Received::Text(text)));
-        }
-    }
-    Ok(())
-}
-
-/// Creates the inbox. Returns whether it was there without a pause, or `None` if it is that of another process.
-async fn claim_inbox(inbox: &str, state: &State, link: &Link) -> Result<Option<bool>, Failure> {
-    let create = Op::create(inbox, &state.mark, Kind::Ephemeral);
-    loop {
-        let Some((mark, stat)) = link.get(inbox).await? else {
-            match link.carry_out(&create).await {
-                Err(failure) if failure.meaning == Meaning::Exists => continue,
-                created => return created.map(|_| Some(false)),
-            }
-        };
-        if *mark != *state.mark {
-            return Ok(None);
-        }
-        if stat.owner == state.identity.id {
-            return Ok(Some(true));
-        }
-        // It is of the last session of this process.
-        match link.multi(vec![Op::Delete(inbox.into(), stat.version), create.clone()]).await? {
-            Done::All(_) => return Ok(Some(true)),
-            Done::Nothing(0, failure) if failure.meaning == Meaning::Absent => {}
-            Done::Nothing(_, failure) => return Err(failure),
-        }
-    }
-}
-
-/// Creates the nodes of the store that are missing.
-async fn make_nodes(exchange: &Exchange, link: &Link) -> Result<(), Failure> {
-    let keys = &exchange.keys;
-    let ends = keys.root().match_indices('/').map(|(at, _)| at).skip(1).chain([keys.root().len()]);
-    for end in ends {
-        let path = &keys.root()[..end];
-        if link.exists(path).await?.is_none() {
-            link.ensure(path, b"").await?;
-        }
-    }
-    let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_micros().to_string();
-    let nodes = [keys.values(), keys.mails(), keys.inboxes(), keys.clock()];
-    try_join_all(nodes.iter().map(|path| link.ensure(path, b""))).await?;
-    let present = link.children(&keys.values()).await?;
-    if present.len() < BUCKETS as usize {
-        try_join_all((0..BUCKETS).map(|number| link.ensure(&keys.bucket(number), b""))).await?;
-    }
-    link.ensure(&keys.base(), now.as_bytes()).await
-}
-
 fn read_mail(
     link: &Link,
     path: &str,
@@ -392,10 +243,6 @@ fn read_mail(
 ) -> impl Future<Output = Result<Read, Failure>> + Send + use<> {
     let got = link.get(path);
     async move { Ok(Read::Mail(name, got.await?.map(|(mail, _)| mail))) }
-}
-
-fn inbox_is_taken() -> Failure {
-    Failure::unsent("another process has the inbox of this one at ZooKeeper")
 }
 
 fn has_ended() -> Failure {

@@ -3,12 +3,13 @@
 //! No clock of a server enters. A value is removed if a process has seen it unchanged for as long as it matters.
 
 use super::{
-    client::Link,
     errors::{Failure, Meaning},
-    exchange::{Exchange, lasts},
+    exchange::Exchange,
     keys::BUCKETS,
+    link::Link,
     ops::{ANY, Done, Kind, Op},
     removal::kept,
+    stored::lasts,
 };
 use futures_util::future::join_all;
 use locker_cas::Version;

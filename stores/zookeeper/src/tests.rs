@@ -8,8 +8,8 @@ mod tls;
 
 use super::{
     Zookeeper,
-    client::Link,
     keys::BUCKETS,
+    link::Link,
     ops::{ANY, Op},
 };
 use locker_cas::{
@@ -122,7 +122,7 @@ async fn link(store: &Zookeeper) -> Link {
 
 async fn data(store: &Zookeeper, path: &str) -> Option<String> {
     let got = link(store).await.get(path).await.unwrap();
-    got.map(|(data, _)| String::from_utf8(data).unwrap())
+    got.map(|(data, _)| String::from_utf8_lossy(&data).into_owned())
 }
 
 async fn delete(store: &Zookeeper, path: &str) {

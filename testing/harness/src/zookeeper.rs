@@ -197,11 +197,13 @@ impl ZookeeperCluster {
         let member = &self.members[index];
         let data = self.directory.path().join(format!("m{index}"));
         std::fs::create_dir_all(&data).expect("a directory for the server");
-        let mut settings =
-            format!("{SETTINGS}dataDir={}\nclientPort={}\n{}", data.display(), member.client, self.settings);
-        if self.scheme == "zks" {
-            settings += &format!("secureClientPort={}\n", member.secure);
-        }
+        let secure = if self.scheme == "zks" {
+            format!("secureClientPort={}\n", member.secure)
+        } else {
+            String::new()
+        };
+        let (directory, port, own) = (data.display(), member.client, &self.settings);
+        let mut settings = format!("{SETTINGS}dataDir={directory}\nclientPort={port}\n{secure}{own}");
         if self.members.len() > 1 {
             std::fs::write(data.join("myid"), index.to_string()).expect("the number of the server");
             let line = |(index, member): (usize, &Member)| {

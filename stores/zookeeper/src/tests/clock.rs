@@ -93,9 +93,9 @@ async fn ends_outlive_changes_of_the_leader() {
         assert!(lasted < lease + Duration::from_secs(12), "ended after {lasted:?}");
         drop(next.release().await);
         if round == 0 {
-            cluster.restart(leader)
+            cluster.restart(leader);
         } else {
-            cluster.cont(leader)
+            cluster.cont(leader);
         }
         cluster.settle();
     }

@@ -64,7 +64,7 @@ async fn removals_and_writes_do_not_mix() {
                         break;
                     }
                     Outcome::Differs { version: present, value: found } => {
-                        (version, value) = (present, found)
+                        (version, value) = (present, found);
                     }
                     ticked @ Outcome::Ticked(_) => panic!("{ticked:?}"),
                 }
