@@ -48,7 +48,7 @@ const SETTINGS: &str = "tickTime=500\ninitLimit=20\nsyncLimit=5\nclientPortAddre
 const TLS: &str = "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory\n\
                    secureClientPortAddress=127.0.0.1\nssl.clientAuth=none\n\
                    ssl.keyStore.location={dir}/server.p12\nssl.keyStore.password=secret\n\
-                   ssl.trustStore.location={dir}/server.p12\nssl.trustStore.password=secret\n";
+                   ssl.trustStore.location={dir}/trust.p12\nssl.trustStore.password=secret\n";
 
 impl ZookeeperCluster {
     /// Starts an ensemble of so many servers and waits until it serves: the library of Debian, or those that the
@@ -73,7 +73,7 @@ impl ZookeeperCluster {
         let settings = settings.replace("{dir}", &path);
         let mut cluster = Self { members: Vec::new(), directory, settings, scheme };
         if scheme == "zks" && !certify(cluster.directory()) {
-            return missing("there is no openssl");
+            return missing("there is no openssl or no keytool");
         }
         while !cluster.comes_up(size) {}
         Some(cluster)
@@ -317,19 +317,22 @@ impl ZookeeperServer {
     }
 }
 
-/// Makes a certificate, also in the form that Java reads. Returns `false` if there is no program for it.
+/// Makes a certificate, also in the forms that Java reads. Returns `false` if there is no program for it.
 fn certify(directory: &Path) -> bool {
-    let run = |arguments: &[&str]| {
-        let mut openssl = Command::new("openssl");
-        openssl.args(arguments).current_dir(directory).stdout(Stdio::null()).stderr(Stdio::null());
-        openssl.status().map(|status| assert!(status.success(), "openssl failed")).is_ok()
+    let run = |program: &str, arguments: &[&str]| {
+        let mut command = Command::new(program);
+        command.args(arguments).current_dir(directory).stdout(Stdio::null()).stderr(Stdio::null());
+        command.status().map(|status| assert!(status.success(), "{program} failed")).is_ok()
     };
     let mut make =
         vec!["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"];
     make.extend(["-subj", "/CN=test", "-addext", "subjectAltName=IP:127.0.0.1"]);
     make.extend(["-addext", "basicConstraints=critical,CA:FALSE", "-keyout", "key.pem", "-out", "cert.pem"]);
-    let pack = ["pkcs12", "-export", "-in", "cert.pem", "-inkey", "key.pem"];
-    run(&make) && run(&[&pack[..], &["-out", "server.p12", "-passout", "pass:secret"]].concat())
+    let mut pack = vec!["pkcs12", "-export", "-in", "cert.pem", "-inkey", "key.pem"];
+    pack.extend(["-out", "server.p12", "-passout", "pass:secret"]);
+    let mut trust = vec!["-importcert", "-noprompt", "-alias", "test", "-file", "cert.pem"];
+    trust.extend(["-keystore", "trust.p12", "-storetype", "PKCS12", "-storepass", "secret"]);
+    run("openssl", &make) && run("openssl", &pack) && run("keytool", &trust)
 }
 
 /// In memory if possible: ZooKeeper writes every change to the disk before it answers.
