@@ -72,7 +72,7 @@ fn text(Next { time, gaps }: Next) -> String {
     format!("{} {}", time.as_micros(), gaps.as_micros())
 }
 
-fn read_text(bytes: &[u8]) -> Option<Next> {
+pub(super) fn read_text(bytes: &[u8]) -> Option<Next> {
     let (time, gaps) = from_utf8(bytes).ok()?.split_once(' ')?;
     let time = Timestamp::from_micros(time.parse().ok()?);
     Some(Next { time, gaps: Duration::from_micros(gaps.parse().ok()?) })

@@ -283,7 +283,7 @@ pub(super) const CLOSED: &str =
     "has ended the connection: it may have lost the other servers, or be behind them";
 
 impl Event {
-    fn read(reader: &mut Reader<'_>) -> Option<Self> {
+    pub(super) fn read(reader: &mut Reader<'_>) -> Option<Self> {
         let change = match reader.int()? {
             1 => Change::Created,
             2 => Change::Deleted,

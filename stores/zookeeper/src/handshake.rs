@@ -85,7 +85,7 @@ impl Identity {
         Body::default().int(0).long(zxid).int(timeout).long(self.id).bytes(&self.password).flag(false)
     }
 
-    fn read(frame: &[u8]) -> Option<Self> {
+    pub(super) fn read(frame: &[u8]) -> Option<Self> {
         let mut reader = Reader(frame);
         let (version, timeout, id) = (reader.int()?, reader.int()?, reader.long()?);
         let password = reader.bytes()?.to_vec();

@@ -7,6 +7,10 @@
 #[cfg(test)]
 mod tests;
 
+#[cfg(feature = "_fuzz")]
+#[doc(hidden)]
+pub mod fuzz;
+
 mod session;
 
 mod announce;

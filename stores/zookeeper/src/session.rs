@@ -51,6 +51,9 @@ enum Read {
 
 type Reads = FuturesOrdered<BoxFuture<'static, Result<Read, Failure>>>;
 
+/// After how long a connection has served, so that the next one is not waited for.
+const LONG: Duration = Duration::from_secs(2);
+
 /// How often messages are deleted that were heard, and how many at once.
 const DELETE_EVERY: Duration = Duration::from_millis(500);
 const DELETE_AT_ONCE: usize = 500;
@@ -97,18 +100,18 @@ impl Session {
     async fn stay_connected(&mut self, status: &watch::Sender<Status>) {
         let (mut backoff, mut failures) = (Backoff::default(), 0);
         loop {
+            let started = Timestamp::now();
             let failure = match self.resume().await {
-                Ok(live) => {
-                    (backoff, failures) = (Backoff::default(), 0);
-                    self.run(live, status).await
-                }
+                Ok(live) => self.run(live, status).await,
                 Err(failure) => failure,
             };
-            let is_first = !matches!(*status.borrow(), Status::Ready);
-            failures += 1;
-            let is_final = failure.meaning == Meaning::Refused;
             drop(self.exchange.client.clear_link(failure.clone()));
-            if is_first && (failures >= self.servers.len() || is_final) {
+            if Timestamp::now().since(started) > LONG {
+                (backoff, failures) = (Backoff::default(), 0);
+            }
+            failures += 1;
+            let is_decided = failures >= self.servers.len() || failure.meaning == Meaning::Refused;
+            if is_decided && !matches!(*status.borrow(), Status::Ready) {
                 panics::contain(|| status.send_replace(Status::Failed(failure)));
             }
             // The next server is tried at once.

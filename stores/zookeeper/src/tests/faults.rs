@@ -116,27 +116,26 @@ async fn messages_of_an_outage_are_heard_after_it() {
     let Some(server) = ZookeeperServer::start() else { return };
     let proxy = Proxy::to(server.port());
     let (one, other) = (party(&server.url()).await, through(&proxy).await);
-    for round in 0..3 {
+    let mut expected = Vec::new();
+    let send = async |text: &String| {
+        assert_eq!(one.backend.send(vec![message(other.backend.inbox(), text)]).await.unwrap(), [0_u32; 0]);
+    };
+    for round in 0..5 {
         proxy.set(Fault::Reset);
-        for text in ["a", "b"] {
-            let text = format!("{text} {round}");
-            assert_eq!(
-                one.backend.send(vec![message(other.backend.inbox(), &text)]).await.unwrap(),
-                [0_u32; 0]
-            );
-        }
-        proxy.set(Fault::None);
-        until("the messages", async || other.texts().len() == 2 * (round + 1)).await;
-        // The watch was set again.
-        one.backend.send(vec![message(other.backend.inbox(), "c")]).await.unwrap();
-        one.backend.send(vec![message(other.backend.inbox(), "d")]).await.unwrap();
-        until("a message after it", async || other.texts().last().is_some_and(|text| text == "d")).await;
-        let texts = other.texts();
-        assert_eq!(texts[4 * round..], [format!("a {round}"), format!("b {round}"), "c".into(), "d".into()]);
-        if round == 0 {
-            break;
+        // After it, the watch has been set again.
+        for (number, during) in [(0, true), (1, true), (2, false), (3, false)] {
+            let text = format!("{round} {number}");
+            send(&text).await;
+            expected.push(text);
+            if during && number == 1 {
+                proxy.set(Fault::None);
+            }
+            if !during || number == 1 {
+                until("the messages", async || other.texts().len() == expected.len()).await;
+            }
         }
     }
+    assert_eq!(other.texts(), expected);
     assert_eq!(other.gaps(), 0);
 }
 
@@ -254,11 +253,21 @@ async fn write_at_a_stopped_server_dies_with_its_session() {
 async fn looks_at_a_follower_are_fresh() {
     let Some(cluster) = ZookeeperCluster::start(3) else { return };
     let leader = cluster.leader();
+    let follower = (leader + 1) % 3;
     let at = |member| format!("zk://127.0.0.1:{}", cluster.port(member));
-    let (one, other) = (party(&at(leader)).await, party(&at((leader + 1) % 3)).await);
-    for number in 0..300_u32 {
-        let key = contract::fresh("fresh");
-        let version = one.write(contract::write(&key, 0, &number.to_be_bytes())).await;
-        assert_eq!(other.read(&key).await, (version, Some(number.to_be_bytes().to_vec())));
+    let (one, other) = (party(&at(leader)).await, party(&at(follower)).await);
+    for number in 0..40_u32 {
+        let (key, value) = (contract::fresh("fresh"), number.to_be_bytes());
+        assert_eq!(other.read(&key).await, (0, None));
+        // Both the transaction and the request wait for it.
+        cluster.stop(follower);
+        let version = one.write(contract::write(&key, 0, &value)).await;
+        let look = async { other.read(&key).await };
+        let goes_on = async {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            cluster.cont(follower);
+        };
+        let (seen, ()) = tokio::join!(look, goes_on);
+        assert_eq!(seen, (version, Some(value.to_vec())), "{number}");
     }
 }
