@@ -1,5 +1,6 @@
 mod auth;
 mod clock;
+mod crowds;
 mod faults;
 mod inboxes;
 mod lifetimes;
@@ -13,7 +14,7 @@ use super::{
     ops::{ANY, Op},
 };
 use locker_cas::{
-    Backend, CasStore, Inbox, Message, Outcome, Version, Write,
+    Backend, Basis, CasStore, Inbox, Message, Outcome, Version, Write,
     contract::{self, Party},
 };
 use locker_core::{

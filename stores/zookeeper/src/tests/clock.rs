@@ -233,3 +233,58 @@ async fn release_ticks() {
     guard.release().await.unwrap();
     assert_ne!(present(&observer).await, before);
 }
+
+/// Each write and comparison that names a tick, or the life of the clock.
+#[tokio::test]
+async fn former_ticks_and_lives_are_refused() {
+    let Some(server) = ZookeeperServer::start() else { return };
+    let one = party(&server.url()).await;
+    let link = link(&one.backend).await;
+    let life: i64 = data(&one.backend, "/locker/clock").await.unwrap().parse().unwrap();
+    let path = format!("/locker/clock/{life}");
+    let tick = |version: i32| Basis::Tick { life, version: version.to_be_bytes().into() };
+    let [kept, absent] = ["kept", "absent"].map(contract::fresh);
+    let version = one.write(contract::write(&kept, 0, b"x")).await;
+    let at = |basis| {
+        [
+            Write { basis, ..contract::write(&kept, version, b"y") },
+            contract::comparison(&kept, version),
+            contract::write(&absent, 0, b"y"),
+            contract::comparison(&absent, 0),
+        ]
+    };
+    for place in 0..4 {
+        let write = |basis: Basis| {
+            let mut write = at(basis.clone())[place].clone();
+            write.basis = basis;
+            write
+        };
+        let (text, stat) = link.get(&path).await.unwrap().unwrap();
+        let time: u64 = std::str::from_utf8(&text).unwrap().split(' ').next().unwrap().parse().unwrap();
+        let later = format!("{} 0", time + 1_000);
+        let sent = Timestamp::now();
+        link.carry_out(&Op::set(&path, later.as_bytes(), stat.version)).await.unwrap();
+        let former = one.exchange(write(tick(stat.version))).await;
+        let Outcome::Ticked(Some(found)) = former else { panic!("{place}: {former:?}") };
+        assert!(found.life == life && found.time >= Timestamp::from_micros(time + 1_000), "{found:?}");
+        assert!(found.sent >= sent && found.sent <= Timestamp::now(), "{found:?}");
+        assert_eq!(one.exchange(write(Basis::Life(life - 1))).await, Outcome::Ticked(None), "{place}");
+        assert_eq!(one.read(&kept).await.0, version);
+        assert_eq!(one.read(&absent).await.0, 0);
+    }
+    for place in [1, 3, 0, 2] {
+        let mut write = at(Basis::Served)[place].clone();
+        write.basis = Basis::Life(life);
+        assert!(matches!(one.exchange(write).await, Outcome::Matched { .. }), "{place}");
+    }
+    // The present tick, unless another one has come in between.
+    until("a write on the present tick", async || {
+        let (_, stat) = link.get(&path).await.unwrap().unwrap();
+        let (version, _) = one.read(&kept).await;
+        let basis = tick(stat.version);
+        let outcome =
+            one.exchange(Write { basis, leaves: true, ..contract::write(&kept, version, b"z") }).await;
+        matches!(outcome, Outcome::Matched { .. })
+    })
+    .await;
+}
