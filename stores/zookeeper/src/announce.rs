@@ -5,9 +5,9 @@ use super::{
     exchange::Exchange,
     handshake::Identity,
     keys::BUCKETS,
-    link::{Link, data},
+    link::Link,
     mails::texts,
-    ops::{Data, Done, Kind, Op},
+    ops::{Data, Done, Kind, Op, data},
     shared::Shared,
 };
 use futures_util::future::try_join_all;
@@ -82,6 +82,10 @@ async fn claim(exchange: &Exchange, state: &mut State, link: &Link) -> Result<()
     };
     // Without an inbox, others have sent nothing.
     state.has_gap |= state.has_inbox && !was_there;
+    if !was_there {
+        // The node of the messages may be another one, which numbers them anew.
+        state.heard.clear();
+    }
     state.has_inbox = true;
     let mail = keys.mail(shared.inbox());
     let (watched, clock_watched) = (link.watch(&mail), link.watch(&keys.clock()));

@@ -3,8 +3,7 @@
 use super::{
     keys::Place,
     known::Known,
-    link::data,
-    ops::{Data, Kind, Op},
+    ops::{Data, Kind, Op, data},
 };
 use locker_cas::ABSENT;
 use std::sync::Arc;

@@ -88,10 +88,7 @@ impl Exchange {
         if write.value.as_ref().is_some_and(|value| value.len() > MAX_VALUE) {
             return Err(too_large());
         }
-        if write.epoch.is_some_and(|epoch| epoch != self.shared.epoch()) {
-            let message = "the nodes of the store in ZooKeeper were removed and made anew";
-            return Err(Error::new(ErrorKind::Unavailable, message));
-        }
+        self.check_epoch(&write)?;
         let known = self.memory.get(key).filter(|known| known.version == write.expected);
         let is_of_absence = write.value.is_none() && write.expected <= ABSENT;
         let known = known.filter(|_| !is_of_absence);
@@ -107,6 +104,15 @@ impl Exchange {
             return self.absence(by, &write, sent, seen.is_timely).await;
         }
         self.write(&write, place, seen.known, by).await
+    }
+
+    /// What was known of a value says nothing of one in nodes that were made anew.
+    fn check_epoch(&self, write: &Write) -> Result<()> {
+        if write.epoch.is_some_and(|epoch| epoch != self.shared.epoch()) {
+            let message = "the nodes of the store in ZooKeeper were removed and made anew";
+            return Err(Error::new(ErrorKind::Unavailable, message));
+        }
+        Ok(())
     }
 
     /// Returns what came of a comparison that has found no value, as it was to be.
@@ -150,12 +156,10 @@ impl Exchange {
             let draft = Draft::new(&work.place, known, work.value.as_ref(), self.renew_at)
                 .with(clock, mails::ops(&work.batch, &self.keys));
             let link = self.client.link(work.by).await?;
+            self.check_epoch(work.write)?;
             let sent = Timestamp::now();
             if sent >= work.by {
-                return Err(Error::new(
-                    ErrorKind::Unavailable,
-                    "ZooKeeper has refused each transaction in time",
-                ));
+                return Err(Error::new(ErrorKind::Unavailable, "ZooKeeper has refused each transaction"));
             }
             let (place, failure) = match self.client.within(work.by, link.multi(draft.ops.clone())).await {
                 Ok(Done::All(stats)) => return Ok((self.written(&work, known, &draft, &stats)?, gone)),

@@ -16,7 +16,7 @@ use std::{
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// The session as the server knows it.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub(super) struct Identity {
     /// 0 if there is none.
     pub(super) id: i64,

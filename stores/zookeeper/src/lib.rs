@@ -16,15 +16,16 @@ mod session;
 mod announce;
 mod sweep;
 
+mod remover;
+
 mod exchange;
-mod removal;
 
 mod clock;
 mod draft;
-
-mod list;
+mod removal;
 
 mod client;
+mod list;
 
 mod link;
 mod mails;
@@ -32,16 +33,17 @@ mod mails;
 mod handshake;
 
 mod connection;
-mod known;
-mod shared;
-mod stored;
 
 mod hosts;
-mod keys;
+mod stored;
+
+mod known;
 mod ops;
+mod shared;
+mod url;
 
 mod errors;
-mod url;
+mod keys;
 mod wire;
 
 use client::{Client, Limits};

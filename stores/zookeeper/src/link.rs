@@ -3,7 +3,7 @@
 use super::{
     connection::{Answer, Call},
     errors::{Failure, Meaning, OK},
-    ops::{self, Access, Data, Done, Kind, Op},
+    ops::{self, Access, Done, Kind, Op},
     wire::{Body, Reader, Stat, texts},
 };
 use locker_core::error::ErrorKind;
@@ -155,9 +155,4 @@ fn if_present<T>(got: Result<T, Failure>) -> Result<Option<T>, Failure> {
         Err(failure) if failure.meaning == Meaning::Absent => Ok(None),
         Err(failure) => Err(failure),
     }
-}
-
-/// Returns the data for a node.
-pub(super) fn data(bytes: &[u8]) -> Data {
-    bytes.into()
 }

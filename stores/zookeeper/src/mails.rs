@@ -2,8 +2,7 @@
 
 use super::{
     keys::Keys,
-    link::data,
-    ops::{ANY, Kind, Op},
+    ops::{ANY, Kind, Op, data},
 };
 use locker_cas::{Inbox, Message};
 use std::collections::BTreeMap;

@@ -9,6 +9,11 @@ use std::sync::Arc;
 /// The data of a node.
 pub(super) type Data = Arc<[u8]>;
 
+/// Returns the data for a node.
+pub(super) fn data(bytes: &[u8]) -> Data {
+    bytes.into()
+}
+
 /// One operation.
 #[derive(Clone, Debug)]
 pub(super) enum Op {

@@ -101,7 +101,9 @@ impl Session {
         let (mut backoff, mut failures) = (Backoff::default(), 0);
         loop {
             let started = Timestamp::now();
-            let failure = match self.resume().await {
+            let limits = self.exchange.client.limits;
+            let is_first_round = failures < self.servers.len();
+            let failure = match self.resume(if is_first_round { limits.server } else { limits.call }).await {
                 Ok(live) => self.run(live, status).await,
                 Err(failure) => failure,
             };
@@ -198,20 +200,20 @@ impl Session {
         reads.push_back(Box::pin(async move { Ok(Read::Deleted(names, done.await?)) }));
     }
 
-    /// Connects to the next server, with the session of the last connection if it is not over.
-    async fn resume(&mut self) -> Result<Live, Failure> {
-        let limits = self.exchange.client.limits;
+    /// Connects to the next server, with the session of the last connection if it is not over. The server has `limit` to
+    /// accept it.
+    async fn resume(&mut self, limit: Duration) -> Result<Live, Failure> {
         let connecting = async {
             let stream = self.servers.connect().await?;
             let client = &self.exchange.client;
-            let (zxid, patience) = (Arc::clone(&client.zxid), limits.call);
+            let (zxid, patience) = (Arc::clone(&client.zxid), client.limits.call);
             Opened::open(stream, zxid, &self.state.identity, self.login.as_deref(), patience).await
         };
         let opened = tokio::select! {
             biased;
             opened = connecting => opened?,
-            () = background::sleep(limits.server) => {
-                let (address, limit) = (self.servers.address(), limits.server);
+            () = background::sleep(limit) => {
+                let address = self.servers.address();
                 return Err(Failure::unreachable(format!("no answer from ZooKeeper at {address} within {limit:?}")));
             }
         };

@@ -67,7 +67,7 @@ async fn lock_has_one_holder_while_servers_break() {
                 cluster.restart(server);
             } else {
                 cluster.stop(server);
-                tokio::time::sleep(Duration::from_millis(2_000)).await;
+                tokio::time::sleep(Duration::from_secs(2)).await;
                 cluster.cont(server);
             }
             tokio::time::sleep(Duration::from_millis(1_500)).await;
