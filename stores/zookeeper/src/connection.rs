@@ -278,9 +278,9 @@ async fn put(writer: &mut WriteHalf<Box<dyn Stream>>, bytes: &[u8]) -> io::Resul
 
 const NO_ANSWER: &str = "has sent what is no answer";
 
-/// A server that has lost the others, or has seen less than this process, says nothing.
-pub(super) const CLOSED: &str =
-    "has ended the connection: it may have lost the other servers, or be behind them";
+/// A server that has lost the others, has seen less than this process, or has too many connections says nothing.
+pub(super) const CLOSED: &str = "has ended the connection: it may have lost the other servers, be behind them, or take no \
+                                 more connections from this host (maxClientCnxns)";
 
 impl Event {
     pub(super) fn read(reader: &mut Reader<'_>) -> Option<Self> {

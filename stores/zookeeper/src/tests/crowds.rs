@@ -172,7 +172,7 @@ async fn waiters_hear_of_other_processes() {
             let next = two.lock("told").acquire().await.unwrap();
             (next, Instant::now())
         };
-        let releases = async {
+        let freed = async {
             let (queue, key) = (one.admin(), one.admin().key("lock", "told"));
             until("its place in the queue", async || {
                 queue.inspect(&key).await.unwrap().is_some_and(|state| state.waiting == 1)
@@ -182,7 +182,7 @@ async fn waiters_hear_of_other_processes() {
             guard.release().await.unwrap();
             released
         };
-        let ((next, taken), released) = in_time("a hand-off", async { tokio::join!(waits, releases) }).await;
+        let ((next, taken), released) = in_time("a hand-off", async { tokio::join!(waits, freed) }).await;
         quickest = quickest.min(taken - released);
         next.release().await.unwrap();
     }

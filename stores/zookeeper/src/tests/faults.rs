@@ -271,3 +271,16 @@ async fn looks_at_a_follower_are_fresh() {
         assert_eq!(seen, (version, Some(value.to_vec())), "{number}");
     }
 }
+
+/// Such a server ends the connection and says nothing.
+#[tokio::test]
+async fn full_server_is_explained() {
+    let Some(server) = ZookeeperServer::with("maxClientCnxns=1\n") else { return };
+    let one = party(&server.url()).await;
+    let opening = Opening { timeout: Duration::from_millis(500), ..Opening::default() };
+    let error = in_time("the error", Zookeeper::open(&server.url(), &opening)).await.unwrap_err();
+    assert_eq!((error.kind(), error.is_certain()), (ErrorKind::Unavailable, true), "{error}");
+    assert!(error.message().contains("maxClientCnxns"), "{error}");
+    drop(one);
+    impatient(&server.url()).await;
+}
