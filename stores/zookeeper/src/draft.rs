@@ -29,21 +29,19 @@ impl Draft {
         let (bucket, path, none) = (&place.bucket, &place.value, data(b""));
         let mut draft = Self { ops: Vec::new(), clock: None, set: None, mail: 0, bucket: known.bucket };
         let check = Op::Check(Arc::clone(bucket), known.bucket);
-        let create = || Op::Create(Arc::clone(path), Arc::clone(&none), Kind::Kept);
         let Some(value) = value else {
             draft.ops.extend([check, Op::Check(Arc::clone(path), known.data)]);
             return draft;
         };
+        let (is_absent, is_worn) = (known.version == ABSENT, known.data >= renew_at);
         let mut expected = known.data;
-        if known.version == ABSENT {
-            // The answer to a creation does not tell the version.
-            draft.ops.extend([check, create()]);
-            expected = 0;
-        } else if known.data >= renew_at {
-            // It counts as a removal, for those who know the former node.
+        if is_absent || is_worn {
+            // What others know of a former node of this name does not count any more.
+            draft.ops.push(Op::Set(Arc::clone(bucket), Arc::clone(&none), known.bucket));
             draft.bucket = known.bucket.wrapping_add(1);
-            let count = Op::Set(Arc::clone(bucket), Arc::clone(&none), known.bucket);
-            draft.ops.extend([count, Op::Delete(Arc::clone(path), known.data), create()]);
+            draft.ops.extend((!is_absent).then(|| Op::Delete(Arc::clone(path), known.data)));
+            // The answer to a creation does not tell the version.
+            draft.ops.push(Op::Create(Arc::clone(path), none, Kind::Kept));
             expected = 0;
         } else {
             draft.ops.push(check);

@@ -30,7 +30,7 @@ pub(super) const MAX_VALUE: usize = 1_000_000;
 /// taken for any version.
 const RENEW_AT: i32 = 1 << 30;
 
-/// How often a write is repeated because other values of the bucket were removed.
+/// How often a write is repeated because other values of the bucket were inserted.
 const REPETITIONS: u32 = 3;
 
 /// What reads and writes values.
@@ -237,7 +237,7 @@ impl Exchange {
         let (done, bucket, got) = self
             .client
             .repeat(by, |link| {
-                // The bucket before the value: a removal in between then shows.
+                // The bucket before the value: an insertion in between then shows.
                 let asked =
                     join3(link.multi(agreed.clone()), link.exists(&place.bucket), link.get(&place.value));
                 async move {
@@ -255,7 +255,7 @@ impl Exchange {
         };
         let gone = || Failure::unsent("the nodes of the store in ZooKeeper were removed");
         let bucket = bucket.ok_or_else(gone)?;
-        // No fence of a removed value is above this.
+        // No fence of a value that was removed here is above this.
         self.client.saw(bucket.mzxid.max(bucket.pzxid));
         let known = match &got {
             Some((_, stat)) => Known { version: stat.mzxid, data: stat.version, bucket: bucket.version },

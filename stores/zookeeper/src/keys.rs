@@ -22,7 +22,7 @@ pub(super) struct Keys {
 /// Where a value is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Place {
-    /// The node that it is in, whose data version counts the removals.
+    /// The node that it is in, whose data version counts the insertions.
     pub(super) bucket: Arc<str>,
     pub(super) value: Arc<str>,
 }

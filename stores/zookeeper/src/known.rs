@@ -9,14 +9,15 @@ const HALF: usize = 8_192;
 
 /// The version of a value, as a transaction can check it.
 ///
-/// `version` is the number of the transaction that wrote the value, which a check cannot name. A value with this data
-/// version in a bucket without removals since is the one of that transaction. The bucket was read before the value.
+/// `version` is the number of the transaction that wrote the value, which a check cannot name. A node with this data
+/// version, in a bucket without insertions since, has the value of that transaction: it is no node of the same name that
+/// was made later, whoever removed the former one. The bucket was read before the value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Known {
     pub(super) version: Version,
     /// The data version of the value's node.
     pub(super) data: i32,
-    /// The data version of its bucket, which counts the removals.
+    /// The data version of its bucket, which counts the insertions.
     pub(super) bucket: i32,
 }
 

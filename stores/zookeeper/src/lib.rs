@@ -1,6 +1,6 @@
 //! ZooKeeper: values in nodes with versions, in one ensemble for many processes.
 //!
-//! A write is one transaction: it checks that no value of the bucket was removed, sets the value at its data version,
+//! A write is one transaction: it checks that no value was inserted into the bucket, sets the value at its data version,
 //! puts the messages, and finds out which receivers are gone.
 
 // The floors, from the top: a module uses only those below its own floor (tests/floors.rs).

@@ -5,7 +5,7 @@ use super::{
     exchange::Exchange,
     keys::Place,
     link::Link,
-    ops::{Done, Op, data},
+    ops::{Done, Op},
 };
 use futures_util::future::try_join_all;
 use locker_cas::Version;
@@ -14,6 +14,9 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 /// How often values are removed.
 const EVERY: Duration = Duration::from_secs(10);
+
+/// How often a removal is tried that others were faster than. What is left then is for a sweep.
+const TRIES: u32 = 4;
 
 /// How many values one transaction removes.
 const AT_ONCE: usize = 100;
@@ -43,38 +46,50 @@ impl Exchange {
     }
 
     /// Removes those values of a bucket that still have these versions. Returns how many.
-    ///
-    /// The data version of the bucket rises with that: what others know of its values does not count any more, and no
-    /// fence of a value that is removed is above the number of this transaction.
     pub(super) async fn remove(
         &self,
         bucket: &Arc<str>,
         values: &[(Arc<str>, Version)],
     ) -> Result<usize, Failure> {
         let by = Timestamp::now() + self.client.limits.call;
+        for _ in 0..TRIES {
+            let ops = self.removal(by, bucket, values).await?;
+            if ops.len() < 2 {
+                return Ok(0);
+            }
+            let removed = ops.len() - 1;
+            let link = self.client.link(by).await?;
+            match self.client.within(by, link.multi(ops)).await? {
+                Done::All(_) => return Ok(removed),
+                // Others were faster.
+                Done::Nothing(_, failure)
+                    if matches!(failure.meaning, Meaning::Absent | Meaning::Differs) => {}
+                Done::Nothing(_, failure) => return Err(failure),
+            }
+        }
+        Ok(0)
+    }
+
+    /// Returns the transaction that removes values: it checks that no value of the bucket was inserted since they were
+    /// read.
+    async fn removal(
+        &self,
+        by: Timestamp,
+        bucket: &Arc<str>,
+        values: &[(Arc<str>, Version)],
+    ) -> Result<Vec<Op>, Failure> {
         let asked = |link: Link| {
             // The bucket before the values. They may be old: the transaction checks the versions.
             let bucket = link.exists(bucket);
             let found = try_join_all(values.iter().map(|(path, _)| link.exists(path)));
             async move { Ok((bucket.await?, found.await?)) }
         };
-        let (Some(count), found) = self.client.repeat(by, asked).await? else { return Ok(0) };
-        let mut ops = vec![Op::Set(Arc::clone(bucket), data(b""), count.version)];
+        let (Some(count), found) = self.client.repeat(by, asked).await? else { return Ok(Vec::new()) };
+        let mut ops = vec![Op::Check(Arc::clone(bucket), count.version)];
         for ((path, version), stat) in values.iter().zip(found) {
-            ops.extend(
-                stat.filter(|stat| stat.mzxid == *version)
-                    .map(|stat| Op::Delete(Arc::clone(path), stat.version)),
-            );
+            let stat = stat.filter(|stat| stat.mzxid == *version);
+            ops.extend(stat.map(|stat| Op::Delete(Arc::clone(path), stat.version)));
         }
-        let removed = ops.len() - 1;
-        if removed == 0 {
-            return Ok(0);
-        }
-        let link = self.client.link(by).await?;
-        match self.client.within(by, link.multi(ops)).await? {
-            Done::All(_) => Ok(removed),
-            Done::Nothing(_, failure) if failure.meaning == Meaning::Differs => Ok(0),
-            Done::Nothing(_, failure) => Err(failure),
-        }
+        Ok(ops)
     }
 }

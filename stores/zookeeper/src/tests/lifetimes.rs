@@ -108,6 +108,21 @@ async fn late_writes_of_a_former_life_do_nothing() {
     }
 }
 
+/// Somebody frees a lock by hand, and another process takes it. The node has the data version of the former one.
+#[tokio::test]
+async fn value_deleted_by_hand_is_not_confused() {
+    let Some(server) = ZookeeperServer::start() else { return };
+    let (one, other) = (party(&server.url()).await, party(&server.url()).await);
+    let key = contract::fresh("by hand");
+    let first = one.write(contract::write(&key, 0, b"first")).await;
+    delete(&other.backend, &other.backend.exchange.keys.place(key.as_str()).unwrap().value).await;
+    let second = other.write(contract::write(&key, 0, b"second")).await;
+    for late in [contract::write(&key, first, b"late"), contract::comparison(&key, first)] {
+        let outcome = one.exchange(late).await;
+        assert_eq!(outcome, Outcome::Differs { version: second, value: Some(b"second".to_vec()) });
+    }
+}
+
 /// Each data version comes once, and -1 never.
 #[tokio::test]
 async fn nodes_with_many_writes_are_made_anew() {
