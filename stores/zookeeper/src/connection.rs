@@ -68,7 +68,8 @@ pub(super) struct Connection {
     must_flush: bool,
     pending: VecDeque<Pending>,
     last_xid: i32,
-    heard: Timestamp,
+    /// When the last answer came, or a part of it.
+    answered: Timestamp,
     sent: Timestamp,
     pinged: Option<Timestamp>,
 }
@@ -119,7 +120,7 @@ impl Connection {
             must_flush: false,
             pending: VecDeque::new(),
             last_xid: 0,
-            heard: now,
+            answered: now,
             sent: now,
             pinged: None,
         }
@@ -217,7 +218,7 @@ impl Connection {
     fn beat(&mut self) -> Result<(), Failure> {
         let now = Timestamp::now();
         let owed = self.pending.front().map(|pending| pending.sent);
-        let is_late = |since: Timestamp, limit| now.since(since.max(self.heard)) > limit;
+        let is_late = |since: Timestamp, limit| now.since(since.max(self.answered)) > limit;
         if owed.is_some_and(|since| is_late(since, self.patience))
             || self.pinged.is_some_and(|since| is_late(since, self.patience.max(self.ping_after)))
         {
@@ -231,11 +232,15 @@ impl Connection {
     }
 
     fn take_frames(&mut self, events: &mpsc::UnboundedSender<Event>) -> Result<(), Failure> {
-        self.heard = Timestamp::now();
-        let input = std::mem::take(&mut self.input);
+        let (input, mut events_only) = (std::mem::take(&mut self.input), None);
         let mut rest = &input[..];
         while let Some(frame) = next_frame(&mut rest).map_err(|_| self.failed(NO_ANSWER))? {
+            events_only = Some(events_only.unwrap_or(true) && frame.starts_with(&EVENT.to_be_bytes()));
             self.take(frame, events).unwrap_or_else(|| Err(self.failed(NO_ANSWER)))?;
+        }
+        // Events still come from a server that this process does not reach any more.
+        if events_only != Some(true) {
+            self.answered = Timestamp::now();
         }
         let taken = input.len() - rest.len();
         self.input = input;

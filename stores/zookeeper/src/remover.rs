@@ -72,7 +72,7 @@ impl Exchange {
 
     /// Returns the transaction that removes values: it checks that no value of the bucket was inserted since they were
     /// read.
-    async fn removal(
+    pub(super) async fn removal(
         &self,
         by: Timestamp,
         bucket: &Arc<str>,

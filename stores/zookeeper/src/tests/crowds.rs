@@ -12,7 +12,7 @@ use std::{
 };
 
 /// How long the servers are broken.
-const BROKEN: Duration = Duration::from_secs(25);
+const BROKEN: Duration = Duration::from_secs(20);
 
 /// Holders that enter one after the other, with rising fences.
 #[derive(Default)]
@@ -93,7 +93,7 @@ async fn lock_has_one_holder_while_servers_break() {
         rounds
     };
     let (rounds, passed) = tokio::join!(breaking, futures_util::future::join_all(lockers.iter().map(work)));
-    assert!(rounds >= 4 && passed.iter().all(|passed| *passed > 3), "{rounds} rounds, {passed:?}");
+    assert!(rounds >= 2 && passed.iter().all(|passed| *passed > 3), "{rounds} rounds, {passed:?}");
     println!("{rounds} rounds, {passed:?}");
 }
 
@@ -156,7 +156,7 @@ async fn answers_are_true_while_servers_break() {
         (done, unknown) = (done + all.len(), unknown + may_be.len());
     }
     let of_unknown = count - done;
-    assert!(rounds >= 4 && done > 100 && of_unknown <= unknown, "{rounds} {done} {unknown} {count}");
+    assert!(rounds >= 2 && done > 100 && of_unknown <= unknown, "{rounds} {done} {unknown} {count}");
     println!("{rounds} rounds, {done} done, {of_unknown} of {unknown} unknown ones");
 }
 

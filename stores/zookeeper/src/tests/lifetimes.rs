@@ -123,6 +123,26 @@ async fn value_deleted_by_hand_is_not_confused() {
     }
 }
 
+/// A removal arrives when another process has made the node anew, with the data version of the former one.
+#[tokio::test]
+async fn late_removal_does_nothing() {
+    let Some(server) = ZookeeperServer::start() else { return };
+    let (one, other) = (party(&server.url()).await, party(&server.url()).await);
+    let key = contract::fresh("late removal");
+    let first = one.write(contract::write(&key, 0, b"first")).await;
+    let (exchange, by) = (&one.backend.exchange, Timestamp::now() + GENEROUS);
+    let place = exchange.keys.place(key.as_str()).unwrap();
+    let values = [(place.value.clone(), first)];
+    let late = exchange.removal(by, &place.bucket, &values).await.unwrap();
+    assert_eq!(late.len(), 2);
+    assert_eq!(other.backend.exchange.remove(&place.bucket, &values).await.unwrap(), 1);
+    let second = other.write(contract::write(&key, 0, b"second")).await;
+    let done = link(&one.backend).await.multi(late).await.unwrap();
+    assert!(matches!(done, crate::ops::Done::Nothing(0, _)), "{done:?}");
+    assert_eq!(one.read(&key).await, (second, Some(b"second".to_vec())));
+    assert_eq!(exchange.remove(&place.bucket, &values).await.unwrap(), 0, "it is another one");
+}
+
 /// Each data version comes once, and -1 never.
 #[tokio::test]
 async fn nodes_with_many_writes_are_made_anew() {
