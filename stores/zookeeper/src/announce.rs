@@ -93,7 +93,7 @@ async fn claim(exchange: &Exchange, state: &mut State, link: &Link) -> Result<()
     watched.await?;
     clock_watched.await?;
     let (base, mut names) = (base.await?, names.await?);
-    let (base, _) = base.ok_or_else(|| Failure::of_code(-101, &keys.base()))?;
+    let (base, _) = base.ok_or_else(|| Failure::absent(&keys.base()))?;
     let base = from_utf8(&base).ok().and_then(|base| base.parse().ok()).ok_or_else(|| {
         Failure::refused(
             ErrorKind::Conflict,

@@ -168,7 +168,10 @@ impl ZkClock {
     /// Makes sure that the clock exists and is known.
     pub(super) async fn ensure(&self, link: Link) -> Result<(), Failure> {
         for _ in 0..TRIES {
-            let (name, stat) = link.get(&self.keys.clock()).await?.ok_or_else(deleted)?;
+            let path = self.keys.clock();
+            // The session makes the node anew.
+            let absent = || Failure::absent(&path);
+            let (name, stat) = link.get(&path).await?.ok_or_else(absent)?;
             let life = from_utf8(&name).ok().and_then(|name| name.parse::<i64>().ok());
             if let Some(life) = life
                 && let Some((text, stat)) = link.get(&self.keys.life(life)).await?

@@ -38,6 +38,8 @@ pub(super) enum Meaning {
 pub(super) const OK: i32 = 0;
 pub(super) const UNTRIED: i32 = -2;
 
+const ABSENT: i32 = -101;
+
 impl From<Failure> for Error {
     fn from(failure: Failure) -> Self {
         failure.error
@@ -50,6 +52,11 @@ impl Failure {
         let (meaning, kind, what) = classify(code);
         let error = Error::new(kind, format!("ZooKeeper refused a request for {path}: {what} (code {code})"));
         Self { meaning, error: if meaning == Meaning::Unknown { error.unknown() } else { error } }
+    }
+
+    /// Returns the failure of a request for a node of the store that is not there.
+    pub(super) fn absent(path: &str) -> Self {
+        Self::of_code(ABSENT, path)
     }
 
     /// Returns the failure of a request that has not left this process.
@@ -92,7 +99,7 @@ fn classify(code: i32) -> (Meaning, ErrorKind, &'static str) {
     use ErrorKind as K;
     use Meaning as M;
     match code {
-        -101 => (M::Absent, K::Unavailable, "no such node"),
+        ABSENT => (M::Absent, K::Unavailable, "no such node"),
         -103 => (M::Differs, K::Unavailable, "another version"),
         -110 => (M::Exists, K::Unavailable, "the node exists"),
         -111 => (M::HasChildren, K::Unavailable, "the node has children"),

@@ -272,3 +272,33 @@ async fn nodes_that_were_removed_are_made_anew() {
     hears(&one, &other, "again").await;
     assert_eq!((one.gaps(), other.gaps()), (1, 1));
 }
+
+/// Somebody removes single nodes of the store.
+#[tokio::test]
+async fn single_nodes_are_made_anew() {
+    let Some(server) = ZookeeperServer::start() else { return };
+    let (one, other) = (party(&server.url()).await, party(&server.url()).await);
+    let observer = open(&format!("{}/observer", server.url())).await.unwrap();
+    let key = contract::fresh("single");
+    let version = one.write(contract::write(&key, 0, b"x")).await;
+    let clock = format!("/locker/clock/{}", data(&observer, "/locker/clock").await.unwrap());
+    let mail = one.backend.exchange.keys.mail(one.backend.inbox());
+    until("the end of the messages", async || count(&observer, &mail).await == 0).await;
+    for path in [&*clock, "/locker/clock", &mail] {
+        delete(&observer, path).await;
+    }
+    until("the clock and the mail", async || {
+        count(&observer, "/locker/clock").await == 1
+            && link(&observer).await.exists(&mail).await.unwrap().is_some()
+    })
+    .await;
+    hears(&other, &one, "again").await;
+    hears(&one, &other, "again").await;
+    assert_eq!(read_in_spite_of_errors(&one, &key).await, (version, Some(b"x".to_vec())));
+    let place = one.backend.exchange.keys.place(key.as_str()).unwrap();
+    for path in [&*place.value, &*place.bucket] {
+        delete(&observer, path).await;
+    }
+    write_in_spite_of_errors(&other, &key, b"y").await;
+    assert_eq!(read_in_spite_of_errors(&one, &key).await.1, Some(b"y".to_vec()));
+}
