@@ -15,12 +15,15 @@ use locker_cas::{Received, ticker::Ticking};
 use locker_core::{error::ErrorKind, id::Id};
 use std::{
     collections::BTreeSet,
-    str::from_utf8,
+    str::{FromStr, from_utf8},
     time::{Duration, SystemTime},
 };
 
 /// How long the inbox outlives this process.
 const SESSION_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How often nodes are made that others remove at once.
+const TRIES: u32 = 3;
 
 /// What is known from the last connection.
 pub(super) struct State {
@@ -88,20 +91,25 @@ async fn claim(exchange: &Exchange, state: &mut State, link: &Link) -> Result<()
     }
     state.has_inbox = true;
     let mail = keys.mail(shared.inbox());
-    let (watched, clock_watched) = (link.watch(&mail), link.watch(&keys.clock()));
+    ensure_generation(exchange, link).await?;
+    let watched =
+        [link.watch(&mail, true), link.watch(&keys.clock(), true), link.watch(&keys.values(), false)];
     let (names, base) = (link.children(&mail), link.get(&keys.base()));
-    watched.await?;
-    clock_watched.await?;
+    try_join_all(watched).await?;
     let (base, mut names) = (base.await?, names.await?);
     let (base, _) = base.ok_or_else(|| Failure::absent(&keys.base()))?;
-    let base = from_utf8(&base).ok().and_then(|base| base.parse().ok()).ok_or_else(|| {
-        Failure::refused(
-            ErrorKind::Conflict,
-            format!("the node {} of ZooKeeper holds no number", keys.base()),
-        )
+    let base = number(&base).ok_or_else(|| {
+        let what = format!("the node {} of ZooKeeper holds no number", keys.base());
+        Failure::refused(ErrorKind::Conflict, what)
     })?;
-    if shared.set_base(base) {
+    // After the watch.
+    let generation = ensure_generation(exchange, link).await?;
+    let (is_other_base, is_other_generation) = (shared.set_base(base), keys.set_generation(generation));
+    if is_other_base {
         exchange.clock.forget();
+    }
+    if is_other_base || is_other_generation {
+        shared.next_epoch();
         exchange.memory.forget();
     }
     exchange.clock.clock().doubt();
@@ -154,11 +162,39 @@ async fn make_nodes(exchange: &Exchange, link: &Link) -> Result<(), Failure> {
     let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_micros().to_string();
     let nodes = [keys.values(), keys.mails(), keys.inboxes(), keys.clock()];
     try_join_all(nodes.iter().map(|path| link.ensure(path, b""))).await?;
-    let present = link.children(&keys.values()).await?;
-    if present.len() < BUCKETS as usize {
-        try_join_all((0..BUCKETS).map(|number| link.ensure(&keys.bucket(number), b""))).await?;
-    }
     link.ensure(&keys.base(), now.as_bytes()).await
+}
+
+/// Returns the generation of the buckets, and makes one if there is none.
+async fn ensure_generation(exchange: &Exchange, link: &Link) -> Result<i64, Failure> {
+    let (keys, path) = (&exchange.keys, exchange.keys.values());
+    for _ in 0..TRIES {
+        let (name, stat) = link.get(&path).await?.ok_or_else(|| Failure::absent(&path))?;
+        let before: Option<i64> = number(&name);
+        if let Some(generation) = before
+            && link.exists(&keys.generation(generation)).await?.is_some()
+        {
+            return Ok(generation);
+        }
+        // Above all former ones: the end of the last one was seen.
+        let next = exchange.client.zxid().max(before.unwrap_or(0).saturating_add(1));
+        let mut ops = vec![
+            Op::set(&path, next.to_string().as_bytes(), stat.version),
+            Op::create(&keys.generation(next), b"", Kind::Kept),
+        ];
+        ops.extend((0..BUCKETS).map(|number| Op::create(&keys.bucket_of(next, number), b"", Kind::Kept)));
+        match link.multi(ops).await? {
+            Done::Nothing(_, failure) if !matches!(failure.meaning, Meaning::Differs | Meaning::Exists) => {
+                return Err(failure);
+            }
+            _ => {}
+        }
+    }
+    Err(Failure::unsent("the buckets in ZooKeeper were removed while they were made"))
+}
+
+fn number<N: FromStr>(text: &[u8]) -> Option<N> {
+    from_utf8(text).ok()?.parse().ok()
 }
 
 fn inbox_is_taken() -> Failure {

@@ -251,14 +251,7 @@ impl Exchange {
             Done::Nothing(1, failure) if matches!(failure.meaning, Meaning::Absent | Meaning::Differs) => {
                 false
             }
-            Done::Nothing(_, failure) => {
-                if failure.meaning == Meaning::Absent {
-                    // Somebody has removed it by hand. What is known of its values does not count any more.
-                    self.memory.forget();
-                    self.client.repeat(by, |link| link.ensure(&place.bucket, b"")).await?;
-                }
-                return Err(failure);
-            }
+            Done::Nothing(_, failure) => return Err(failure),
         };
         let bucket = bucket.ok_or_else(|| Failure::absent(&place.bucket))?;
         // No fence of a value that was removed here is above this.

@@ -2,7 +2,13 @@
 
 use locker_cas::Inbox;
 use locker_core::error::{Error, ErrorKind, Result};
-use std::{fmt::Write as _, sync::Arc};
+use std::{
+    fmt::Write as _,
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering},
+    },
+};
 
 /// How many nodes the values are divided among. Part of the stored format.
 pub(super) const BUCKETS: u32 = 256;
@@ -17,6 +23,8 @@ const EMPTY: &str = "%";
 #[derive(Clone, Debug)]
 pub(super) struct Keys {
     root: String,
+    /// That of the buckets. 0 until it is known.
+    generation: Arc<AtomicI64>,
 }
 
 /// Where a value is.
@@ -29,7 +37,13 @@ pub(super) struct Place {
 
 impl Keys {
     pub(super) fn new(root: &str) -> Self {
-        Self { root: root.to_owned() }
+        Self { root: root.to_owned(), generation: Arc::default() }
+    }
+
+    /// Takes over the present generation. Returns whether it is another one.
+    pub(super) fn set_generation(&self, generation: i64) -> bool {
+        let before = self.generation.swap(generation, Ordering::AcqRel);
+        before != 0 && before != generation
     }
 
     pub(super) fn root(&self) -> &str {
@@ -51,13 +65,23 @@ impl Keys {
         Ok(Place { bucket: bucket.into(), value })
     }
 
-    /// The node that contains the buckets.
+    /// Names the present generation of the buckets.
     pub(super) fn values(&self) -> String {
         format!("{}/key", self.root)
     }
 
+    /// The buckets of one generation. If they are removed, others of another name are made: what processes know of
+    /// former buckets fits none of them.
+    pub(super) fn generation(&self, generation: i64) -> String {
+        format!("{}/key/{generation}", self.root)
+    }
+
     pub(super) fn bucket(&self, number: u32) -> String {
-        format!("{}/key/{number:02x}", self.root)
+        self.bucket_of(self.generation.load(Ordering::Acquire), number)
+    }
+
+    pub(super) fn bucket_of(&self, generation: i64, number: u32) -> String {
+        format!("{}/{number:02x}", self.generation(generation))
     }
 
     /// The messages to a process.

@@ -87,10 +87,14 @@ impl Link {
         self.ask_about(8, path, Body::default().text(path).flag(false), texts)
     }
 
-    /// Has this session hear of all changes of a node and of those in it.
-    pub(super) fn watch(&self, path: &str) -> impl Future<Output = Result<(), Failure>> + Send + use<> {
-        const RECURSIVE: i32 = 1;
-        self.ask_about(106, path, Body::default().text(path).int(RECURSIVE), |_| Some(()))
+    /// Has this session hear of all changes of a node and, if it is `deep`, of those in it. Otherwise it hears of their
+    /// names only.
+    pub(super) fn watch(
+        &self,
+        path: &str,
+        deep: bool,
+    ) -> impl Future<Output = Result<(), Failure>> + Send + use<> {
+        self.ask_about(106, path, Body::default().text(path).int(deep.into()), |_| Some(()))
     }
 
     /// Carries out one operation. Returns what is known of the node if its data was set.

@@ -165,9 +165,9 @@ impl Session {
             if event.change != Change::Deleted {
                 reads.push_back(Box::pin(async move { Ok(Read::Clock(life, got.await?)) }));
             }
-        } else if event.change == Change::Deleted {
-            // Of the store's nodes: they are made anew.
-            return Err(Failure::unsent(format!("the node {} in ZooKeeper was deleted", event.path)));
+        } else if event.change == Change::Deleted || event.path == keys.values() {
+            // They are made anew, or were.
+            return Err(Failure::unsent(format!("the node {} in ZooKeeper was changed by hand", event.path)));
         }
         Ok(())
     }

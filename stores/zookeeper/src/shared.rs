@@ -42,9 +42,12 @@ impl Shared {
     /// Takes over the base of the fences. Returns whether it is another one: the nodes were made anew.
     pub(super) fn set_base(&self, base: u64) -> bool {
         let before = self.base.swap(base, Ordering::AcqRel);
-        let is_other = before != 0 && before != base;
-        self.epoch.fetch_add(i64::from(is_other), Ordering::AcqRel);
-        is_other
+        before != 0 && before != base
+    }
+
+    /// Begins another epoch: values that were known are not there any more.
+    pub(super) fn next_epoch(&self) {
+        self.epoch.fetch_add(1, Ordering::AcqRel);
     }
 
     pub(super) fn epoch(&self) -> i64 {

@@ -288,7 +288,7 @@ async fn looks_at_a_follower_are_fresh() {
 async fn full_server_is_explained() {
     let Some(server) = ZookeeperServer::with("maxClientCnxns=1\n") else { return };
     let one = party(&server.url()).await;
-    let opening = Opening { timeout: Duration::from_millis(500), ..Opening::default() };
+    let opening = Opening { timeout: Duration::from_secs(3), ..Opening::default() };
     let error = in_time("the error", Zookeeper::open(&server.url(), &opening)).await.unwrap_err();
     assert_eq!((error.kind(), error.is_certain()), (ErrorKind::Unavailable, true), "{error}");
     assert!(error.message().contains("maxClientCnxns"), "{error}");

@@ -243,6 +243,18 @@ async fn nothing_but_values_is_left_in_the_end() {
     assert_eq!(names, ["base", "clock", "inbox", "key", "mail"]);
 }
 
+/// Removes a node with all that is in it.
+async fn delete_all(observer: &Zookeeper, path: &str) {
+    let (link, mut paths, mut next) = (link(observer).await, vec![path.to_owned()], 0);
+    while next < paths.len() {
+        let names = link.children(&paths[next]).await.unwrap();
+        paths.extend(names.into_iter().map(|name| format!("{}/{name}", paths[next])).collect::<Vec<_>>());
+        next += 1;
+    }
+    let ops = paths.iter().rev().map(|path| Op::Delete(path.as_str().into(), ANY)).collect();
+    assert!(matches!(link.multi(ops).await.unwrap(), crate::ops::Done::All(_)));
+}
+
 /// Somebody removes everything while processes are at work.
 #[tokio::test]
 async fn nodes_that_were_removed_are_made_anew() {
@@ -251,17 +263,8 @@ async fn nodes_that_were_removed_are_made_anew() {
     let observer = open(&format!("{}/observer", server.url())).await.unwrap();
     let key = contract::fresh("removed");
     one.write(contract::write(&key, 0, b"x")).await;
-    let link = link(&observer).await;
-    let mut paths = vec!["/locker".to_owned()];
-    let mut next = 0;
-    while next < paths.len() {
-        let names = link.children(&paths[next]).await.unwrap();
-        paths.extend(names.into_iter().map(|name| format!("{}/{name}", paths[next])).collect::<Vec<_>>());
-        next += 1;
-    }
-    let ops = paths.iter().rev().map(|path| Op::Delete(path.as_str().into(), ANY)).collect();
-    assert!(matches!(link.multi(ops).await.unwrap(), crate::ops::Done::All(_)));
     let before = one.backend.epoch();
+    delete_all(&observer, "/locker").await;
     until("both processes", async || {
         let is_new = |party: &Party<Zookeeper>| party.backend.epoch() != before;
         is_new(&one) && is_new(&other)
@@ -299,6 +302,27 @@ async fn single_nodes_are_made_anew() {
     for path in [&*place.value, &*place.bucket] {
         delete(&observer, path).await;
     }
-    write_in_spite_of_errors(&other, &key, b"y").await;
-    assert_eq!(read_in_spite_of_errors(&one, &key).await.1, Some(b"y".to_vec()));
+    // A bucket of this name would count from 0 again.
+    let error = other.backend.exchange(contract::write(&key, 0, b"y")).await.unwrap_err();
+    assert_eq!((error.kind(), error.is_certain()), (ErrorKind::Unavailable, true), "{error}");
+}
+
+/// Somebody frees all locks by hand. The nodes that are made anew have the data versions of the former ones.
+#[tokio::test]
+async fn values_that_were_all_deleted_are_not_confused() {
+    let Some(server) = ZookeeperServer::start() else { return };
+    let (one, other) = (party(&server.url()).await, party(&server.url()).await);
+    let observer = open(&format!("{}/observer", server.url())).await.unwrap();
+    for round in 0..3 {
+        let key = contract::fresh("all");
+        let first = write_in_spite_of_errors(&one, &key, b"first").await;
+        delete_all(&observer, "/locker/key").await;
+        let second = write_in_spite_of_errors(&other, &key, b"second").await;
+        assert!(second > first);
+        let late = one.backend.exchange(contract::write(&key, first, b"late")).await;
+        assert!(!matches!(late, Ok(Outcome::Matched { .. })), "{round}: {late:?}");
+        assert_eq!(read_in_spite_of_errors(&other, &key).await, (second, Some(b"second".to_vec())));
+        assert_eq!(read_in_spite_of_errors(&one, &key).await, (second, Some(b"second".to_vec())));
+    }
+    assert_eq!((one.gaps(), other.gaps()), (0, 0));
 }
