@@ -98,10 +98,7 @@ async fn claim(exchange: &Exchange, state: &mut State, link: &Link) -> Result<()
     try_join_all(watched).await?;
     let (base, mut names) = (base.await?, names.await?);
     let (base, _) = base.ok_or_else(|| Failure::absent(&keys.base()))?;
-    let base = number(&base).ok_or_else(|| {
-        let what = format!("the node {} of ZooKeeper holds no number", keys.base());
-        Failure::refused(ErrorKind::Conflict, what)
-    })?;
+    let base = number(&base).ok_or_else(|| no_number(&keys.base()))?;
     // After the watch.
     let generation = ensure_generation(exchange, link).await?;
     let (is_other_base, is_other_generation) = (shared.set_base(base), keys.set_generation(generation));
@@ -171,6 +168,9 @@ async fn ensure_generation(exchange: &Exchange, link: &Link) -> Result<i64, Fail
     for _ in 0..TRIES {
         let (name, stat) = link.get(&path).await?.ok_or_else(|| Failure::absent(&path))?;
         let before: Option<i64> = number(&name);
+        if before.is_none() && !name.is_empty() {
+            return Err(no_number(&path));
+        }
         if let Some(generation) = before
             && link.exists(&keys.generation(generation)).await?.is_some()
         {
@@ -195,6 +195,10 @@ async fn ensure_generation(exchange: &Exchange, link: &Link) -> Result<i64, Fail
 
 fn number<N: FromStr>(text: &[u8]) -> Option<N> {
     from_utf8(text).ok()?.parse().ok()
+}
+
+fn no_number(path: &str) -> Failure {
+    Failure::refused(ErrorKind::Conflict, format!("the node {path} of ZooKeeper holds no number"))
 }
 
 fn inbox_is_taken() -> Failure {

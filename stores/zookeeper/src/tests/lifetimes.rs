@@ -326,3 +326,20 @@ async fn values_that_were_all_deleted_are_not_confused() {
     }
     assert_eq!((one.gaps(), other.gaps()), (0, 0));
 }
+
+/// Values are not given up because of a node that another program has written.
+#[tokio::test]
+async fn foreign_nodes_are_a_conflict() {
+    let Some(server) = ZookeeperServer::start() else { return };
+    let observer = open(&format!("{}/observer", server.url())).await.unwrap();
+    drop(party(&server.url()).await);
+    for path in ["/locker/key", "/locker/base"] {
+        let before = data(&observer, path).await.unwrap();
+        link(&observer).await.carry_out(&Op::set(path, b"many", ANY)).await.unwrap();
+        let error = open(&server.url()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
+        assert!(error.message().contains(path), "{error}");
+        link(&observer).await.carry_out(&Op::set(path, before.as_bytes(), ANY)).await.unwrap();
+    }
+    open(&server.url()).await.unwrap();
+}
