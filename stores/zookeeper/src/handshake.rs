@@ -47,11 +47,9 @@ impl Opened {
             put_frame(&mut output, &[AUTH, AUTH_CODE], &body.0);
         }
         let failed = |why: &str| Failure::unsent(format!("ZooKeeper at {address} {why}"));
-        stream
-            .write_all(&output)
-            .await
-            .map_err(|error| failed(&format!("has ended the connection: {error}")))?;
-        stream.flush().await.map_err(|error| failed(&format!("has ended the connection: {error}")))?;
+        let ended = |error: std::io::Error| failed(&format!("{CLOSED} ({error})"));
+        stream.write_all(&output).await.map_err(ended)?;
+        stream.flush().await.map_err(ended)?;
         let mut input = Vec::new();
         let (frame, rest) = loop {
             let mut rest = &input[..];
@@ -60,8 +58,7 @@ impl Opened {
                 Ok(None) => {}
                 Err(_) => return Err(failed("answers like another kind of server")),
             }
-            let read = stream.read_buf(&mut input).await;
-            if read.map_err(|error| failed(&format!("has ended the connection: {error}")))? == 0 {
+            if stream.read_buf(&mut input).await.map_err(ended)? == 0 {
                 return Err(failed(CLOSED));
             }
         };
