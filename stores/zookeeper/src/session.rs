@@ -214,7 +214,7 @@ impl Session {
             opened = connecting => opened?,
             () = background::sleep(limit) => {
                 let address = self.servers.address();
-                return Err(Failure::unreachable(format!("no answer from ZooKeeper at {address} within {limit:?}")));
+                return Err(Failure::unsent(format!("no answer from ZooKeeper at {address} within {limit:?}")));
             }
         };
         let (connection, identity) = match opened {
