@@ -1,7 +1,7 @@
 //! One connection: requests and their answers, in one order, and what is heard of nodes that are watched.
 
 use super::{
-    errors::Failure,
+    errors::{CLOSED, Failure},
     hosts::Stream,
     wire::{Body, Reader, next_frame, put_frame},
 };
@@ -282,10 +282,6 @@ async fn put(writer: &mut WriteHalf<Box<dyn Stream>>, bytes: &[u8]) -> io::Resul
 }
 
 const NO_ANSWER: &str = "has sent what is no answer";
-
-/// A server that has lost the others, has seen less than this process, or has too many connections says nothing.
-pub(super) const CLOSED: &str = "has ended the connection: it may have lost the other servers, be behind them, or take no \
-                                 more connections from this host (maxClientCnxns)";
 
 impl Event {
     pub(super) fn read(reader: &mut Reader<'_>) -> Option<Self> {

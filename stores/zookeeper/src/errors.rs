@@ -40,6 +40,10 @@ pub(super) const UNTRIED: i32 = -2;
 
 const ABSENT: i32 = -101;
 
+/// A server that has lost the others, has seen less than this process, or has too many connections says nothing.
+pub(super) const CLOSED: &str = "has ended the connection: it may have lost the other servers, be behind them, or take no \
+                                 more connections from this host (maxClientCnxns)";
+
 impl From<Failure> for Error {
     fn from(failure: Failure) -> Self {
         failure.error

@@ -1,8 +1,8 @@
 //! The first frames of a connection: its session.
 
 use super::{
-    connection::{AUTH, AUTH_CODE, CLOSED, Connection},
-    errors::Failure,
+    connection::{AUTH, AUTH_CODE, Connection},
+    errors::{CLOSED, Failure},
     hosts::Stream,
     wire::{Body, Reader, next_frame, put_frame},
 };

@@ -1,10 +1,11 @@
 //! The servers of an ensemble, and how to connect to them.
 
 use super::{
-    errors::Failure,
+    errors::{CLOSED, Failure},
     url::{PORT, Url},
 };
 use locker_core::{error::Result, id::Id, store::url::Host};
+use std::io;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::TcpStream,
@@ -46,8 +47,12 @@ impl Servers {
         self.next = (self.next + 1) % self.hosts.len();
         let host = &self.hosts[self.next];
         let address = host.place(PORT);
-        let failed = |error: std::io::Error| {
-            Failure::unreachable(format!("cannot connect to ZooKeeper at {address}: {error}"))
+        let failed = |error: io::Error| match error.kind() {
+            // Not by the host: a server was there.
+            io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset | io::ErrorKind::UnexpectedEof => {
+                Failure::unsent(format!("ZooKeeper at {address} {CLOSED} ({error})"))
+            }
+            _ => Failure::unreachable(format!("cannot connect to ZooKeeper at {address}: {error}")),
         };
         let port = host.port.unwrap_or(PORT);
         let stream = TcpStream::connect((&*host.name, port)).await.map_err(failed)?;
