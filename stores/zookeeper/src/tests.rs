@@ -28,7 +28,22 @@ use locker_runtime::Locker;
 use std::time::Duration;
 
 async fn party(url: &str) -> Party<Zookeeper> {
-    Party::new(open(url).await.unwrap())
+    let mut opening = Opening::default();
+    opening.network.command_timeout = Duration::from_secs(4);
+    Party::new(patiently(url, &opening).await)
+}
+
+/// Opens a store, however slow the server is at first.
+async fn patiently(url: &str, opening: &Opening) -> Zookeeper {
+    let opened = async {
+        loop {
+            match Zookeeper::open(url, opening).await {
+                Err(error) if error.kind() == ErrorKind::Unavailable => {}
+                opened => return opened.unwrap(),
+            }
+        }
+    };
+    in_time("a store", opened).await
 }
 
 /// Calls of this store take as long as they need on a busy machine.
@@ -40,16 +55,7 @@ async fn open(url: &str) -> Result<Zookeeper> {
 
 /// Returns a store whose calls have the usual limits, and may fail on a busy machine.
 async fn impatient(url: &str) -> Party<Zookeeper> {
-    let opening = Opening::default();
-    let opened = async {
-        loop {
-            match Zookeeper::open(url, &opening).await {
-                Err(error) if error.kind() == ErrorKind::Unavailable => {}
-                opened => return opened.unwrap(),
-            }
-        }
-    };
-    Party::new(in_time("a store", opened).await)
+    Party::new(patiently(url, &Opening::default()).await)
 }
 
 /// Opens a store as another process does.
@@ -60,15 +66,7 @@ async fn process(url: &str) -> Locker {
 }
 
 async fn locker(url: &str, opening: &Opening) -> Locker {
-    let opened = async {
-        loop {
-            match Zookeeper::open(url, opening).await {
-                Err(error) if error.kind() == ErrorKind::Unavailable => {}
-                opened => return opened.unwrap(),
-            }
-        }
-    };
-    let store = CasStore::new(in_time("a store", opened).await, opening).unwrap();
+    let store = CasStore::new(patiently(url, opening).await, opening).unwrap();
     let locker = Locker::builder().store(store).command_timeout(opening.network.command_timeout);
     in_time("a locker", locker.timeout(GENEROUS).build()).await.unwrap()
 }

@@ -99,7 +99,7 @@ impl ZookeeperCluster {
             let is_late = started.elapsed() + SHORTLY > GENEROUS;
             let logs = || (0..size).map(log).collect::<Vec<_>>().join("\n");
             assert!(!is_late, "the ensemble is not up:\n{}", logs());
-            let is_up = || (0..size).all(|member| self.mode(member).is_some());
+            let is_up = || (0..size).all(|member| self.mode(member).is_some() && self.listens(member));
             (!has_port || is_up()).then_some(has_port)
         });
         if !is_up {
@@ -191,6 +191,12 @@ impl ZookeeperCluster {
         let mut answer = String::new();
         stream.read_to_string(&mut answer).ok()?;
         answer.lines().find_map(|line| line.strip_prefix("Mode: ")).map(str::to_owned)
+    }
+
+    /// Returns whether a server takes connections where clients make them.
+    fn listens(&self, member: usize) -> bool {
+        let Member { client, secure, .. } = self.members[member];
+        TcpStream::connect(("127.0.0.1", if self.scheme == "zks" { secure } else { client })).is_ok()
     }
 
     fn launch(&mut self, index: usize) {

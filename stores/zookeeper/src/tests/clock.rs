@@ -105,7 +105,7 @@ async fn ends_outlive_changes_of_the_leader() {
 async fn clock_ticks_only_while_it_is_used() {
     let Some(server) = ZookeeperServer::start() else { return };
     let lockers = [process(&server.url()).await, process(&server.url()).await];
-    let observer = open(&server.url()).await.unwrap();
+    let observer = party(&server.url()).await.backend;
     for locker in &lockers {
         hold(locker, "a", Duration::from_secs(60)).await.release().await.unwrap();
     }
@@ -131,7 +131,7 @@ async fn clock_ticks_only_while_it_is_used() {
 #[tokio::test]
 async fn deleted_clock_ends_no_hold() {
     let Some(server) = ZookeeperServer::start() else { return };
-    let (lease, observer) = (Duration::from_secs(4), open(&server.url()).await.unwrap());
+    let (lease, observer) = (Duration::from_secs(4), party(&server.url()).await.backend);
     for is_known in [true, false] {
         let (one, before) = (process(&server.url()).await, process(&server.url()).await);
         let (name, sent) = (is_known.to_string(), Instant::now());
@@ -152,7 +152,7 @@ async fn deleted_clock_ends_no_hold() {
 async fn locks_survive_deletions_of_the_clock() {
     let Some(server) = ZookeeperServer::start() else { return };
     let (one, two) = (process(&server.url()).await, process(&server.url()).await);
-    let observer = open(&server.url()).await.unwrap();
+    let observer = party(&server.url()).await.backend;
     let (mut rounds, started) = (0, Instant::now());
     while started.elapsed() < Duration::from_secs(5) {
         if let Some((path, _)) = present(&observer).await {
@@ -170,7 +170,7 @@ async fn locks_survive_deletions_of_the_clock() {
 #[tokio::test]
 async fn clock_that_is_no_time_is_a_conflict() {
     let Some(server) = ZookeeperServer::start() else { return };
-    let observer = open(&server.url()).await.unwrap();
+    let observer = party(&server.url()).await.backend;
     let (path, _) = present(&observer).await.unwrap();
     link(&observer).await.carry_out(&Op::set(&path, b"noon", ANY)).await.unwrap();
     let error = open(&server.url()).await.unwrap_err();
@@ -227,7 +227,7 @@ async fn distant_process_is_served_beside_ticks() {
 #[tokio::test]
 async fn release_ticks() {
     let Some(server) = ZookeeperServer::start() else { return };
-    let (locker, observer) = (process(&server.url()).await, open(&server.url()).await.unwrap());
+    let (locker, observer) = (process(&server.url()).await, party(&server.url()).await.backend);
     let guard = locker.lock("a").acquire().await.unwrap();
     let before = present(&observer).await;
     guard.release().await.unwrap();

@@ -228,7 +228,7 @@ async fn sweeps_remove_what_nobody_removes() {
 async fn nothing_but_values_is_left_in_the_end() {
     let Some(server) = ZookeeperServer::start() else { return };
     let (one, other) = (party(&server.url()).await, party(&server.url()).await);
-    let observer = open(&format!("{}/observer", server.url())).await.unwrap();
+    let observer = party(&format!("{}/observer", server.url())).await.backend;
     hears(&one, &other, "x").await;
     one.write(contract::write(&contract::fresh("left"), 0, b"x")).await;
     let ended = Instant::now();
@@ -260,7 +260,7 @@ async fn delete_all(observer: &Zookeeper, path: &str) {
 async fn nodes_that_were_removed_are_made_anew() {
     let Some(server) = ZookeeperServer::start() else { return };
     let (one, other) = (party(&server.url()).await, party(&server.url()).await);
-    let observer = open(&format!("{}/observer", server.url())).await.unwrap();
+    let observer = party(&format!("{}/observer", server.url())).await.backend;
     let key = contract::fresh("removed");
     one.write(contract::write(&key, 0, b"x")).await;
     let before = one.backend.epoch();
@@ -281,7 +281,7 @@ async fn nodes_that_were_removed_are_made_anew() {
 async fn single_nodes_are_made_anew() {
     let Some(server) = ZookeeperServer::start() else { return };
     let (one, other) = (party(&server.url()).await, party(&server.url()).await);
-    let observer = open(&format!("{}/observer", server.url())).await.unwrap();
+    let observer = party(&format!("{}/observer", server.url())).await.backend;
     let key = contract::fresh("single");
     let version = one.write(contract::write(&key, 0, b"x")).await;
     let clock = format!("/locker/clock/{}", data(&observer, "/locker/clock").await.unwrap());
@@ -312,7 +312,7 @@ async fn single_nodes_are_made_anew() {
 async fn values_that_were_all_deleted_are_not_confused() {
     let Some(server) = ZookeeperServer::start() else { return };
     let (one, other) = (party(&server.url()).await, party(&server.url()).await);
-    let observer = open(&format!("{}/observer", server.url())).await.unwrap();
+    let observer = party(&format!("{}/observer", server.url())).await.backend;
     for round in 0..3 {
         let key = contract::fresh("all");
         let first = write_in_spite_of_errors(&one, &key, b"first").await;
@@ -331,7 +331,7 @@ async fn values_that_were_all_deleted_are_not_confused() {
 #[tokio::test]
 async fn foreign_nodes_are_a_conflict() {
     let Some(server) = ZookeeperServer::start() else { return };
-    let observer = open(&format!("{}/observer", server.url())).await.unwrap();
+    let observer = party(&format!("{}/observer", server.url())).await.backend;
     drop(party(&server.url()).await);
     for path in ["/locker/key", "/locker/base"] {
         let before = data(&observer, path).await.unwrap();
@@ -341,5 +341,5 @@ async fn foreign_nodes_are_a_conflict() {
         assert!(error.message().contains(path), "{error}");
         link(&observer).await.carry_out(&Op::set(path, before.as_bytes(), ANY)).await.unwrap();
     }
-    open(&server.url()).await.unwrap();
+    party(&server.url()).await;
 }

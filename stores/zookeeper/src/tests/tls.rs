@@ -15,7 +15,7 @@ async fn authority_comes_from_the_url_or_from_the_options() {
     let mut opening = Opening::default();
     opening.network.command_timeout = Duration::from_secs(4);
     opening.network.tls_ca = Some(fs::read(ca).unwrap());
-    in_time("a store", Zookeeper::open(&server.url(), &opening)).await.unwrap();
+    patiently(&server.url(), &opening).await;
 }
 
 #[tokio::test]
