@@ -22,6 +22,7 @@ mod signals;
 mod slow_disk;
 mod test_process;
 mod wall_clock;
+mod zookeeper;
 
 pub use chromedriver::Chromedriver;
 pub use cluster_setup::ClusterSetup;
@@ -41,6 +42,7 @@ pub use shared::Shared;
 pub use slow_disk::SlowDisk;
 pub use test_process::TestProcess;
 pub use wall_clock::wall_clock;
+pub use zookeeper::{ZookeeperCluster, ZookeeperServer};
 
 use std::{
     future::Future,
