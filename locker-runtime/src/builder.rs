@@ -39,6 +39,7 @@ impl Locker {
     /// | `redis+cluster://HOST,HOST,HOST`, `rediss+cluster://..` | a Redis Cluster | as above |
     /// | `postgres://HOST/DATABASE` | PostgreSQL | `postgres`, `postgres-tls` |
     /// | `mysql://HOST/DATABASE`, `mariadb://..` | MySQL, MariaDB | `mysql`, `mysql-tls` |
+    /// | `zk://HOST,HOST,HOST/ROOT`, `zks://..` | ZooKeeper | `zookeeper`, `zookeeper-tls` |
     /// | `etcd://HOST,HOST,HOST`, `etcds://..` | etcd | `etcd`, `etcd-tls` |
     ///
     /// # Errors
@@ -250,7 +251,13 @@ impl LockerBuilder {
 
     /// Sets the certificate authorities, in PEM form, that the store's server is checked against if the connection uses
     /// TLS. Default: those of the system, or of the file that the environment variable `SSL_CERT_FILE` names.
-    #[cfg(any(feature = "redis-tls", feature = "postgres-tls", feature = "etcd-tls", feature = "mysql-tls"))]
+    #[cfg(any(
+        feature = "redis-tls",
+        feature = "postgres-tls",
+        feature = "etcd-tls",
+        feature = "mysql-tls",
+        feature = "zookeeper-tls"
+    ))]
     pub fn tls_ca(mut self, pem: impl Into<Vec<u8>>) -> Self {
         self.opening.network.tls_ca = Some(pem.into());
         self

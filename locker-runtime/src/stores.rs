@@ -24,6 +24,7 @@ pub(crate) async fn open(url: &str, opening: &Opening) -> Result<Arc<dyn Store>>
         feature = "postgres",
         feature = "etcd",
         feature = "mysql",
+        feature = "zookeeper",
         feature = "files"
     )),
     expect(clippy::unused_async, reason = "for stores that other processes share")
@@ -34,6 +35,7 @@ pub(crate) async fn open(url: &str, opening: &Opening) -> Result<Arc<dyn Store>>
         feature = "postgres",
         feature = "etcd",
         feature = "mysql",
+        feature = "zookeeper",
         feature = "files",
         feature = "_fake"
     )),
@@ -53,6 +55,10 @@ async fn open_here(url: &str, opening: &Opening) -> Result<Arc<dyn Store>> {
         "etcd" | "etcds" => locker_cas::shared(url, opening, locker_etcd::Etcd::open(url, opening)).await,
         #[cfg(feature = "mysql")]
         "mysql" | "mariadb" => locker_cas::shared(url, opening, locker_mysql::open(url, opening)).await,
+        #[cfg(feature = "zookeeper")]
+        "zk" | "zks" => {
+            locker_cas::shared(url, opening, locker_zookeeper::Zookeeper::open(url, opening)).await
+        }
         #[cfg(all(feature = "files", target_os = "linux"))]
         "file" => locker_cas::shared(url, opening, locker_files::Files::open(url, opening)).await,
         #[cfg(feature = "_fake")]
@@ -78,6 +84,8 @@ pub(crate) fn check(url: &str, opening: &Opening) -> Result<()> {
         "etcd" | "etcds" => locker_etcd::check_url(url),
         #[cfg(feature = "mysql")]
         "mysql" | "mariadb" => locker_mysql::check_url(url, opening),
+        #[cfg(feature = "zookeeper")]
+        "zk" | "zks" => locker_zookeeper::check_url(url),
         #[cfg(all(feature = "files", target_os = "linux"))]
         "file" => locker_files::check_url(url),
         #[cfg(feature = "_fake")]
@@ -187,8 +195,8 @@ fn is_of_scheme(letter: char) -> bool {
 
 const ACCEPTED: &str = "accepted are memory:// (this process only), file:///DIR (this host), redis://HOST:PORT, \
                         redis+sentinel://HOST:PORT,../MASTER, redis+cluster://HOST:PORT,.. (rediss for TLS), \
-                        unix:///PATH, postgres://HOST:PORT/DATABASE, mysql://HOST:PORT/DATABASE and \
-                        etcd://HOST:PORT,.. (etcds for TLS)";
+                        unix:///PATH, postgres://HOST:PORT/DATABASE, mysql://HOST:PORT/DATABASE, \
+                        etcd://HOST:PORT,.. (etcds for TLS) and zk://HOST:PORT,../ROOT (zks for TLS)";
 
 const REDIS: [&str; 8] = [
     "redis",
@@ -202,11 +210,12 @@ const REDIS: [&str; 8] = [
 ];
 
 /// The schemes that need a Cargo feature.
-const FEATURES: [(&[&str], &str); 5] = [
+const FEATURES: [(&[&str], &str); 6] = [
     (&REDIS, "redis"),
     (&["postgres", "postgresql"], "postgres"),
     (&["etcd", "etcds"], "etcd"),
     (&["mysql", "mariadb"], "mysql"),
+    (&["zk", "zks"], "zookeeper"),
     (&["file"], "files"),
 ];
 

@@ -4,7 +4,7 @@
 /// other processes. Half of the stores wait for `scripts/ci.sh --weekly`, as below.
 macro_rules! laws_of {
     ($module:ident, $given:ident: $($law:ident),+ $(,)?) => {
-        laws_of!(@stores [] $module $given [$($law),+] memory redis postgres etcd mysql files served_clock);
+        laws_of!(@stores [] $module $given [$($law),+] memory redis postgres etcd mysql zookeeper files served_clock);
         mod weekly {
             laws_of!(
                 @stores [#[ignore = "for scripts/ci.sh --weekly"]] $module $given [$($law),+]
@@ -62,7 +62,7 @@ mod watchdog;
 /// second block waits for `scripts/ci.sh --weekly`: they share its code with a store that runs all.
 macro_rules! laws {
     (everywhere { $($every:tt)+ } once { $($once:tt)+ }) => {
-        laws!(@stores [] [memory redis postgres etcd mysql files served_clock] $($every)+ $($once)+);
+        laws!(@stores [] [memory redis postgres etcd mysql zookeeper files served_clock] $($every)+ $($once)+);
         laws!(@stores [] [sentinel cluster pgbouncer ticked_clock] $($every)+);
         mod weekly {
             laws!(@stores [#[ignore = "for scripts/ci.sh --weekly"]] [sentinel cluster pgbouncer ticked_clock] $($once)+);

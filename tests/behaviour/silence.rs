@@ -52,6 +52,7 @@ laws! {
     pgbouncer: GRANT_WINDOW + LATER;
     etcd: GRANT_WINDOW + LATER + TICKED;
     mysql: GRANT_WINDOW + LATER;
+    zookeeper: GRANT_WINDOW + LATER + TICKED;
     files: GRANT_WINDOW + LATER;
 }
 

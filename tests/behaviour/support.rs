@@ -5,6 +5,7 @@ use futures_util::future::{Either, select};
 use locker::{Key, LockRequest, Locker, LockerBuilder, testing::Control};
 use locker_harness::{
     ClusterSetup, EtcdServer, MysqlServer, PgBouncer, PostgresServer, RedisServer, SentinelSetup, Shared,
+    ZookeeperServer,
 };
 use std::{
     any::Any,
@@ -178,6 +179,12 @@ pub(crate) async fn etcd() -> Option<Opened> {
 pub(crate) async fn mysql() -> Option<Opened> {
     static SERVER: Shared<MysqlServer> = Shared::new();
     let server = SERVER.get(MysqlServer::start)?;
+    Opened::connect(&server.url(), server).await
+}
+
+pub(crate) async fn zookeeper() -> Option<Opened> {
+    static SERVER: Shared<ZookeeperServer> = Shared::new();
+    let server = SERVER.get(ZookeeperServer::start)?;
     Opened::connect(&server.url(), server).await
 }
 

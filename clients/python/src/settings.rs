@@ -71,7 +71,8 @@ impl Settings {
                 feature = "redis-tls",
                 feature = "postgres-tls",
                 feature = "etcd-tls",
-                feature = "mysql-tls"
+                feature = "mysql-tls",
+                feature = "zookeeper-tls"
             ))]
             "tls_ca" => {
                 let pem = match value.cast::<PyString>() {
