@@ -6,7 +6,7 @@
 FROM rust:1.95-bookworm AS build
 WORKDIR /source
 COPY . .
-RUN cargo build --release --locked --package locker-server --features redis-tls,postgres-tls,etcd-tls,mysql-tls
+RUN cargo build --release --locked --package locker-server --features redis-tls,postgres-tls,etcd-tls,mysql-tls,zookeeper-tls
 
 FROM gcr.io/distroless/cc-debian12:nonroot
 COPY --from=build /source/target/release/locker /usr/local/bin/locker

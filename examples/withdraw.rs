@@ -3,7 +3,8 @@
 //! `cargo run --example withdraw -- --help`
 //!
 //! Other stores than memory and Redis need a Cargo feature:
-//! `cargo run --example withdraw --features files -- --store file:///tmp/locks`, or `postgres`, `mysql` or `etcd`.
+//! `cargo run --example withdraw --features files -- --store file:///tmp/locks`, or `postgres`, `mysql`, `etcd`,
+//! `zookeeper`.
 
 use clap::Parser;
 use locker::{Locker, lock_on_argument};
@@ -27,7 +28,7 @@ struct Options {
 
 const STORES: &str = "The store of the locks: memory://, redis://HOST:PORT, and with the Cargo feature in parentheses \
                       file:///DIR (files), postgres://HOST:PORT/DATABASE (postgres), \
-                      mysql://HOST:PORT/DATABASE (mysql), etcd://HOST:PORT,.. (etcd)";
+                      mysql://HOST:PORT/DATABASE (mysql), etcd://HOST:PORT,.. (etcd), zk://HOST:PORT,.. (zookeeper)";
 
 const CARDS: [u64; 3] = [4001, 4002, 4003];
 const START: u64 = 1_000;

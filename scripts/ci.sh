@@ -68,7 +68,7 @@ checks() {
 
 weekly() {
     # Each store without the others; all of them together are checked above.
-    for store in redis postgres postgres-tls etcd etcd-tls mysql mysql-tls files; do
+    for store in redis postgres postgres-tls etcd etcd-tls mysql mysql-tls zookeeper zookeeper-tls files; do
         step cargo clippy --package locker-runtime --no-default-features --features $store --quiet -- -D warnings
     done
     step cargo clippy --package locker-server --no-default-features --features files --quiet -- -D warnings
@@ -79,7 +79,7 @@ weekly() {
     step scripts/seeded-bugs.sh
     step cargo run --release --quiet -p locker-sim -- --seeds 10000
     step scripts/schemathesis.sh
-    for store in redis postgres etcd mysql files; do
+    for store in redis postgres etcd mysql zookeeper files; do
         step cargo run --quiet --release --package locker-torture -- --seconds 300 --store $store
     done
     for topology in sentinel cluster; do

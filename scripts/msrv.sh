@@ -33,7 +33,8 @@ promised() { # the first `rust-version` in a manifest
 [ "${1:-library}" != library ] ||
     check "$(promised Cargo.toml)" "the library" --package locker-rs --package locker-macros --package locker-runtime \
         --package locker-core --package locker-cas --package locker-redis --package locker-postgres \
-        --package locker-etcd --package locker-mysql --package locker-files
+        --package locker-etcd --package locker-mysql --package locker-zookeeper \
+        --package locker-files
 # The server promises the version that its ZeroMQ library needs.
 [ "${1:-server}" != server ] ||
     check "$(promised locker-server/Cargo.toml)" "the server" --package locker-server

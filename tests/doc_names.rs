@@ -330,19 +330,19 @@ fn packages_of_setup_scripts_are_listed() {
 }
 
 /// How many words a page may have. Those that are not listed here have 1,000.
-const BUDGETS: [(&str, usize); 25] = [
+const BUDGETS: [(&str, usize); 26] = [
     ("README.md", 1_150),
     ("CHANGELOG.md", 1_800),
     ("CONTRIBUTING.md", 1_350),
-    ("ARCHITECTURE.md", 1_750),
+    ("ARCHITECTURE.md", 1_900),
     ("clients/python/README.md", 1_150),
     ("docs/contributing/design/redis.md", 2_800),
-    ("docs/contributing/design/stores.md", 3_300),
+    ("docs/contributing/design/stores.md", 3_900),
     ("docs/contributing/evidence.md", 2_150),
-    ("docs/explanation/guarantees.md", 2_550),
+    ("docs/explanation/guarantees.md", 2_750),
     ("docs/explanation/performance.md", 2_350),
     ("docs/how-to/choose.md", 1_075),
-    ("docs/how-to/fence-a-write.md", 1_550),
+    ("docs/how-to/fence-a-write.md", 1_800),
     ("docs/how-to/repeat-calls.md", 1_075),
     ("docs/reference/attributes.md", 2_375),
     ("docs/reference/cli.md", 2_075),
@@ -350,6 +350,7 @@ const BUDGETS: [(&str, usize); 25] = [
     ("docs/reference/etcd.md", 1_075),
     ("docs/reference/files.md", 800),
     ("docs/reference/http.md", 2_075),
+    ("docs/reference/mysql.md", 1_350),
     ("docs/reference/postgres.md", 1_600),
     ("docs/reference/primitives.md", 1_500),
     ("docs/reference/python.md", 1_650),

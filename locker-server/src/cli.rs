@@ -77,8 +77,8 @@ pub(crate) struct Serve {
     #[arg(long, env = "LOCKER_ZMQ", default_value = "tcp://127.0.0.1:7777", value_name = "ENDPOINT")]
     pub(crate) zmq: String,
     /// Where the state lives: memory:// (in this process), file:///DIR (shared by all processes of this host), or
-    /// redis://HOST, postgres://HOST/DATABASE, mysql://HOST/DATABASE or etcd://HOST,.. (shared by all servers). All but
-    /// memory:// survive restarts. LOCKER_STORE is another name of the variable
+    /// redis://HOST, postgres://HOST/DATABASE, mysql://HOST/DATABASE, etcd://HOST,.. or zk://HOST,.. (shared by all
+    /// servers). All but memory:// survive restarts. LOCKER_STORE is another name of the variable
     #[arg(long, env = "LOCKER_URL", default_value = "memory://", value_name = "URL", hide_env_values = true)]
     pub(crate) store: String,
     #[command(flatten)]
@@ -228,8 +228,8 @@ pub struct Prefix {
 /// The store of `run`, `lead`, `ls`, `explain`, `unlock` and `store check`.
 #[derive(Args, Clone, Debug, Default)]
 pub struct StoreOptions {
-    /// The store that all users of the lock share: file:///DIR on one host, else redis://HOST, postgres://HOST/DATABASE,
-    /// mysql://HOST/DATABASE or etcd://HOST,... LOCKER_STORE is another name of the variable
+    /// The store that all users of the lock share: file:///DIR on one host, else redis://HOST,
+    /// postgres://HOST/DATABASE, mysql://HOST/DATABASE, etcd://HOST,.. or zk://HOST,... LOCKER_STORE is another name of the variable
     #[arg(long, env = "LOCKER_URL", value_name = "URL", hide_env_values = true)]
     pub store: Option<String>,
     /// See [`Eviction`].

@@ -37,6 +37,13 @@ fn withdraw_runs_twice_at_once_on_etcd() {
     two_withdraw_at_once(&server.url());
 }
 
+#[cfg(feature = "zookeeper")]
+#[test]
+fn withdraw_runs_twice_at_once_on_zookeeper() {
+    let Some(server) = locker_harness::ZookeeperServer::start() else { return };
+    two_withdraw_at_once(&server.url());
+}
+
 #[cfg(feature = "mysql")]
 #[test]
 fn withdraw_runs_twice_at_once_on_mysql() {

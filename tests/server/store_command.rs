@@ -13,7 +13,7 @@ use std::{
 on_each_store!(blocking: check_prints_times);
 
 /// The schemes of the stores that processes share.
-const SCHEMES: [&str; 5] = ["file:///", "redis://", "postgres://", "etcd://", "mysql://"];
+const SCHEMES: [&str; 6] = ["file:///", "redis://", "postgres://", "etcd://", "mysql://", "zk://"];
 
 fn run(arguments: &[&str]) -> (Option<i32>, String, String) {
     let Output { status, stdout, stderr } = binary().args(arguments).output().unwrap();

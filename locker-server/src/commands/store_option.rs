@@ -5,7 +5,7 @@ use locker_runtime::{Error, ErrorKind, KeyFormat, Locker};
 
 /// The URLs of stores that processes share.
 const SHARED: &str = "file:///DIR (this host), redis://HOST, postgres://HOST/DATABASE, \
-                      mysql://HOST/DATABASE or etcd://HOST,..";
+                      mysql://HOST/DATABASE, etcd://HOST,.. or zk://HOST,..";
 
 /// Opens the store. Stores that cannot hold a lock between processes are refused.
 pub(super) async fn open(options: &StoreOptions) -> Result<Locker, Error> {

@@ -9,6 +9,7 @@ mod network;
 mod postgres;
 mod redis;
 mod sentinel;
+mod zookeeper;
 
 use clap::ValueEnum;
 use fastrand::Rng;
@@ -110,6 +111,8 @@ pub(crate) enum Store {
     Etcd,
     /// One server, with a network that can be broken.
     Mysql,
+    /// Three servers, with a network before each of them.
+    Zookeeper,
     /// A directory.
     Files,
     /// A backend in this process that loses answers, with a clock for all.
@@ -137,6 +140,7 @@ impl Store {
             Self::Postgres => Box::new(postgres::Postgres::start()?),
             Self::Etcd => Box::new(etcd::Etcd::start()?),
             Self::Mysql => Box::new(mysql::Mysql::start()?),
+            Self::Zookeeper => Box::new(zookeeper::Zookeeper::start()?),
             Self::Files => Box::new(files::Files::start()),
             Self::Fake => Box::new(fake::Fake("served")),
             Self::FakeTicked => Box::new(fake::Fake("ticked")),
