@@ -8,7 +8,16 @@ use std::{
 };
 
 /// Names in the pages that are those of other programs, or examples.
-const FOREIGN: [&str; 13] = [
+const FOREIGN: [&str; 22] = [
+    "binlog_format",
+    "group_replication_group_name",
+    "innodb_flush_log_at_timeout",
+    "innodb_flush_log_at_trx_commit",
+    "long_query_time",
+    "max_allowed_packet",
+    "read_only",
+    "server_id",
+    "server_uuid",
     "assigned_to",
     "create_redis_client",
     "idle_in_transaction_session_timeout",
@@ -332,20 +341,20 @@ fn packages_of_setup_scripts_are_listed() {
 /// How many words a page may have. Those that are not listed here have 1,000.
 const BUDGETS: [(&str, usize); 26] = [
     ("README.md", 1_150),
-    ("CHANGELOG.md", 1_800),
-    ("CONTRIBUTING.md", 1_350),
+    ("CHANGELOG.md", 1_850),
+    ("CONTRIBUTING.md", 1_400),
     ("ARCHITECTURE.md", 1_900),
-    ("clients/python/README.md", 1_150),
+    ("clients/python/README.md", 1_200),
     ("docs/contributing/design/redis.md", 2_800),
     ("docs/contributing/design/stores.md", 3_900),
     ("docs/contributing/evidence.md", 2_150),
     ("docs/explanation/guarantees.md", 2_750),
     ("docs/explanation/performance.md", 2_350),
-    ("docs/how-to/choose.md", 1_075),
+    ("docs/how-to/choose.md", 1_100),
     ("docs/how-to/fence-a-write.md", 1_800),
     ("docs/how-to/repeat-calls.md", 1_075),
     ("docs/reference/attributes.md", 2_375),
-    ("docs/reference/cli.md", 2_075),
+    ("docs/reference/cli.md", 2_150),
     ("docs/reference/errors-events-metrics.md", 1_350),
     ("docs/reference/etcd.md", 1_075),
     ("docs/reference/files.md", 800),
@@ -356,7 +365,7 @@ const BUDGETS: [(&str, usize); 26] = [
     ("docs/reference/python.md", 1_650),
     ("docs/reference/redis.md", 2_000),
     ("docs/reference/server-options.md", 1_000),
-    ("docs/reference/settings.md", 900),
+    ("docs/reference/settings.md", 950),
 ];
 
 #[test]

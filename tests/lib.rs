@@ -4,7 +4,7 @@
 use std::path::Path;
 
 /// The folders of the packages that are published, other than the root.
-pub const PACKAGES: [&str; 10] = [
+pub const PACKAGES: [&str; 12] = [
     "clients/python",
     "locker-core",
     "locker-macros",
@@ -13,7 +13,9 @@ pub const PACKAGES: [&str; 10] = [
     "stores/cas",
     "stores/etcd",
     "stores/files",
+    "stores/mysql",
     "stores/postgres",
+    "stores/zookeeper",
     "stores/redis",
 ];
 

@@ -2,10 +2,10 @@
 
 use super::{
     answers::{Answer, Answers, store_state, value},
-    driver::Driver,
     errors::{self, code},
     facts::Facts,
     session::Session,
+    shared::Shared,
     sql,
 };
 use locker_cas::{
@@ -45,13 +45,13 @@ struct Present {
 }
 
 struct Batch<'a> {
-    driver: &'a Driver,
+    driver: &'a Shared,
     session: &'a Session,
     facts: Facts,
 }
 
 /// Does the jobs of one batch. Returns whether the connection is still good.
-pub(super) async fn do_jobs(driver: &Driver, session: &Session, jobs: Vec<Job>) -> bool {
+pub(super) async fn do_jobs(driver: &Shared, session: &Session, jobs: Vec<Job>) -> bool {
     // Those that come before the first connection is ready send no more than a probe.
     let facts = driver.facts().unwrap_or_default();
     let batch = Batch { driver, session, facts };

@@ -3,7 +3,7 @@
 //! The listening connection holds the lock of its number, so that no other process draws it, others notice when the
 //! process has ended, and whom a sender has to wake.
 
-use super::{answers::value, driver::Driver, errors, session::Session, sql};
+use super::{answers::value, errors, session::Session, shared::Shared, sql};
 use locker_core::{
     background,
     backoff::Backoff,
@@ -17,7 +17,7 @@ const PAUSES: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(2
 const ATTEMPTS: usize = 12;
 
 /// Claims an inbox that no other process has. Waiters of this process have its number from then on.
-pub(super) async fn claim_any(driver: &Driver, session: &Session) -> Result<()> {
+pub(super) async fn claim_any(driver: &Shared, session: &Session) -> Result<()> {
     while !claim(driver, session).await? {
         driver.server.change_inbox(|_| driver.server.draw());
     }
@@ -25,7 +25,7 @@ pub(super) async fn claim_any(driver: &Driver, session: &Session) -> Result<()> 
 }
 
 /// Claims the inbox again, which a former connection of this process may still have at the server.
-pub(super) async fn claim_again(driver: &Driver, session: &Session, former: u64) -> Result<()> {
+pub(super) async fn claim_again(driver: &Shared, session: &Session, former: u64) -> Result<()> {
     let mut backoff = Backoff::between(PAUSES[0], PAUSES[1]);
     for _ in 0..ATTEMPTS {
         if claim(driver, session).await? {
@@ -42,7 +42,7 @@ pub(super) async fn claim_again(driver: &Driver, session: &Session, former: u64)
     Err(Error::new(ErrorKind::Unavailable, "another process has the inbox of this one at the server"))
 }
 
-async fn claim(driver: &Driver, session: &Session) -> Result<bool> {
+async fn claim(driver: &Shared, session: &Session) -> Result<bool> {
     let claimed = session.one(sql::claim(driver.server.inbox())).await;
     let claimed = claimed.map_err(|error| errors::of_statement(&error).error)?;
     Ok(claimed.rows.first().and_then(|row| value::<i64>(row, 0)) == Some(1))

@@ -18,24 +18,28 @@ mod batch;
 mod epoch;
 mod schema;
 
+mod shared;
+
+mod sql;
+
+mod facts;
+
 mod session;
 
 mod answers;
-mod facts;
-mod sql;
 mod url;
 
 mod errors;
 
-use driver::Driver;
 use listener::Listener;
 use locker_cas::{Backend, Draw, random_inbox, served::Served};
 use locker_core::{error::Result, store::opening::Opening};
 pub use schema::{grants_sql, schema_sql};
+use shared::Shared;
 use std::sync::Arc;
 
 /// The backend on one database.
-type Mysql = Served<Driver>;
+type Mysql = Served<Shared>;
 
 /// Checks a URL. Nothing is asked.
 ///
@@ -54,7 +58,7 @@ pub async fn open(url: &str, opening: &Opening) -> Result<impl Backend + use<>> 
 }
 
 async fn open_drawing(draw: Draw, url: &str, opening: &Opening) -> Result<Mysql> {
-    let driver = Arc::new(Driver::new(url::read(url, opening)?, draw));
+    let driver = Arc::new(Shared::new(url::read(url, opening)?, draw));
     let heard = Arc::clone(&driver);
     Served::open(driver, opening, |lanes| Listener::new(heard, lanes)).await
 }

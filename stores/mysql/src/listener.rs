@@ -2,9 +2,9 @@
 
 use super::{
     answers::{store_state, value},
-    driver::Driver,
     epoch, errors, facts, inbox, schema,
     session::{Session, Use},
+    shared::Shared,
     sql::{self, LONGEST_WAIT},
     sweep,
 };
@@ -34,7 +34,7 @@ type ProbeAnswer = oneshot::Receiver<Result<Vec<Inbox>>>;
 
 /// The listening connection, opened again whenever it ends.
 pub(super) struct Listener {
-    driver: Arc<Driver>,
+    driver: Arc<Shared>,
     /// The queue over which the probe is sent, and heard messages are removed.
     lanes: WeakSender<Job>,
     /// The number of the former connection, once the inbox belongs to this process.
@@ -74,7 +74,7 @@ impl Listening for Listener {
 }
 
 impl Listener {
-    pub(super) fn new(driver: Arc<Driver>, lanes: WeakSender<Job>) -> Self {
+    pub(super) fn new(driver: Arc<Shared>, lanes: WeakSender<Job>) -> Self {
         Self { driver, lanes, former: None, clearing: None, polls: false, late: 0 }
     }
 
@@ -100,7 +100,7 @@ impl Listener {
     }
 
     async fn connect(&self, of: Use) -> Result<Session> {
-        let Driver { target, losses, .. } = &*self.driver;
+        let Shared { target, losses, .. } = &*self.driver;
         Session::open(target, of, CONNECT_LIMIT, losses.subscribe()).await
     }
 

@@ -2,9 +2,9 @@
 
 use super::{
     answers::{literal, value},
-    driver::Driver,
     errors,
     session::{Session, Use},
+    shared::Shared,
     sql::{NOW, SWEEP_SECONDS},
 };
 use locker_cas::served::CONNECT_LIMIT;
@@ -22,7 +22,7 @@ const MAX_STATEMENTS: usize = 120;
 const LIMIT: Duration = Duration::from_secs(300);
 
 /// Removes what is over in the background, unless another process has done so within the last minute.
-pub(super) fn try_now(driver: &Arc<Driver>) {
+pub(super) fn try_now(driver: &Arc<Shared>) {
     let driver = Arc::clone(driver);
     background::spawn(async move {
         tokio::select! {
@@ -34,7 +34,7 @@ pub(super) fn try_now(driver: &Arc<Driver>) {
     });
 }
 
-async fn remove_in_turn(driver: &Driver) -> Result<()> {
+async fn remove_in_turn(driver: &Shared) -> Result<()> {
     let session = open(driver).await?;
     let turn = format!("UPDATE locker_meta SET swept={NOW} WHERE swept<={NOW}-{SWEEP_SECONDS}000000");
     match session.one(turn).await {
@@ -46,14 +46,14 @@ async fn remove_in_turn(driver: &Driver) -> Result<()> {
     }
 }
 
-async fn open(driver: &Driver) -> Result<Session> {
+async fn open(driver: &Shared) -> Result<Session> {
     // A connection of its own: to look through all values takes time.
     Session::open(&driver.target, Use::Sweep, CONNECT_LIMIT, driver.losses.subscribe()).await
 }
 
 /// Removes what is over.
 #[cfg(test)]
-pub(super) async fn remove(driver: &Driver) -> Result<()> {
+pub(super) async fn remove(driver: &Shared) -> Result<()> {
     remove_with(&open(driver).await?).await
 }
 

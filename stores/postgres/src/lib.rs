@@ -11,6 +11,8 @@ mod listener;
 
 mod sweep;
 
+mod driver;
+
 mod batch;
 mod epoch;
 mod inbox;
@@ -35,11 +37,6 @@ use std::sync::Arc;
 
 /// The backend on one database.
 type Postgres = Served<Shared>;
-
-/// The longest key: an entry of the index has at most a third of a page.
-const MAX_KEY: usize = 2_000;
-/// The largest value.
-const MAX_VALUE: usize = 4 << 20;
 
 /// Checks a URL. Nothing is asked.
 ///

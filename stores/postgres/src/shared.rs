@@ -1,23 +1,17 @@
 //! What the connections of one store share.
 
 use super::{
-    MAX_KEY, MAX_VALUE,
-    batch::do_jobs,
-    session::Session,
     sql::{self, Statements},
     url::Target,
 };
 use locker_cas::{
     Draw, Inbox, Message, Received,
-    served::{CONNECT_LIMIT, Distance, Driver, Job, Lanes, Server, StoreState},
+    served::{Server, StoreState},
 };
-use locker_core::{clock::Timestamp, error::Result, sync::Mutex};
+use locker_core::{clock::Timestamp, sync::Mutex};
 use std::{
     fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, atomic::AtomicBool},
 };
 use tokio::sync::Notify;
 use tokio_postgres::Row;
@@ -85,47 +79,6 @@ impl Shared {
 
     pub(super) fn probe_message(&self) -> Message {
         Message { to: self.server.inbox(), text: PROBE.into() }
-    }
-}
-
-impl Driver for Shared {
-    type Session = Session;
-    const NAME: &'static str = "postgres";
-    const PRODUCT: &'static str = "PostgreSQL";
-    const MAX_KEY: usize = MAX_KEY;
-
-    fn server(&self) -> &Server {
-        &self.server
-    }
-
-    fn lanes(&self) -> Lanes {
-        Lanes { durable: self.target.lanes, quick: 1 }
-    }
-
-    fn max_value_len(&self) -> usize {
-        MAX_VALUE
-    }
-
-    async fn connect(&self) -> Result<Session> {
-        Session::open(&self.target, &self.target.config, CONNECT_LIMIT, &self.named, None).await
-    }
-
-    async fn do_jobs(this: Arc<Self>, session: Arc<Session>, durable: bool, jobs: Vec<Job>) -> bool {
-        do_jobs(&this, &session, durable && this.target.durable, jobs).await
-    }
-
-    fn is_closed(session: &Session) -> bool {
-        session.is_closed()
-    }
-
-    async fn ended(session: &Session) {
-        session.ended().await;
-    }
-
-    fn distance(&self, session: &Session) -> Option<Distance> {
-        // A pool of connections may give the connection to others after the first answer.
-        let answer_time = session.answer_time().filter(|_| self.named.load(Ordering::Acquire))?;
-        Some(Distance { round_trip: self.server.round_trip()?, answer_time })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::{
     errors::{CLOSED, Failure},
-    hosts::Stream,
+    stream::Stream,
     wire::{Body, Reader, next_frame, put_frame},
 };
 use locker_core::{background, clock::Timestamp, error::ErrorKind};

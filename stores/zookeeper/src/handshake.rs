@@ -3,7 +3,7 @@
 use super::{
     connection::{AUTH, AUTH_CODE, Connection},
     errors::{CLOSED, Failure},
-    hosts::Stream,
+    stream::Stream,
     wire::{Body, Reader, next_frame, put_frame},
 };
 use std::{

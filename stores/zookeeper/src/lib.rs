@@ -37,6 +37,13 @@ mod connection;
 mod hosts;
 mod stored;
 
+#[cfg(not(feature = "tls"))]
+mod plain;
+#[cfg(feature = "tls")]
+mod tls;
+
+mod stream;
+
 mod known;
 mod ops;
 mod shared;
