@@ -500,7 +500,7 @@ Exit codes:
 #[command(after_help = SQL)]
 pub(crate) struct Sql {
     /// The kind of server
-    #[arg(long, env = "LOCKER_SQL_KIND", value_enum, default_value_t)]
+    #[arg(long, env = "LOCKER_KIND", value_enum, default_value_t)]
     pub(crate) kind: SqlKind,
     /// On PostgreSQL the schema of the tables, as the parameter `schema` of the URL; default `public`. On MySQL the
     /// database; default that of the client. It is made unless it exists

@@ -18,6 +18,10 @@ pub(super) mod code {
     pub(crate) const EXECUTION_TIME: [u16; 2] = [1969, 3024];
     /// A lock of another transaction: a deadlock, or a wait that was too long.
     pub(super) const LOST: [u16; 3] = [1205, 1213, 3572];
+    /// Nothing was written: conflicts, locks, limits, a server that takes no writes, missing tables, statements that were
+    /// ended, and no space in a table.
+    pub(super) const CERTAIN: [u16; 15] =
+        [1021, 1040, 1114, 1146, 1203, 1205, 1213, 1226, 1290, 1317, 1792, 1836, 1969, 3024, 3572];
     /// The server ends the connection, whatever became of the statement.
     pub(super) const ENDING: [u16; 5] = [1053, 1077, 1079, 1927, 4031];
     /// The server takes no writes any more.
@@ -29,16 +33,18 @@ pub(super) mod code {
     pub(crate) const NOT_OWNER: u16 = 1095;
 }
 
-/// Returns why a statement failed. If the server has answered without ending the connection, it has not carried out
-/// the statement. Otherwise it may have done so, or may still do so.
+/// Returns why a statement failed. Unless the error is one of those that say so, the server may have carried out the
+/// statement, or may still do so.
 pub(super) fn of_statement(error: &mysql_async::Error) -> Fault {
     let mysql_async::Error::Server(refusal) = error else {
         return Fault { error: served::lost(PRODUCT, &text(error)), is_lost: false, is_broken: true };
     };
     let has_ended = code::ENDING.contains(&refusal.code);
     let error = of_refusal(refusal);
+    // Of any other error, such as one of the binary log, it is not known whether it came after the commit.
+    let is_certain = error.kind() != ErrorKind::Unavailable || code::CERTAIN.contains(&refusal.code);
     Fault {
-        error: if has_ended { error.unknown() } else { error },
+        error: if is_certain { error } else { error.unknown() },
         is_lost: code::LOST.contains(&refusal.code),
         is_broken: has_ended || code::READ_ONLY.contains(&refusal.code),
     }
@@ -171,6 +177,8 @@ mod tests {
             (1053, "08S01", ErrorKind::Unavailable, false, false, true),
             (1927, "70100", ErrorKind::Unavailable, false, false, true),
             (1114, "HY000", ErrorKind::Unavailable, true, false, false),
+            (1180, "HY000", ErrorKind::Unavailable, false, false, false),
+            (1598, "HY000", ErrorKind::Unavailable, false, false, false),
         ] {
             let fault = refused(code, state);
             assert_eq!(

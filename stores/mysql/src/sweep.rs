@@ -1,7 +1,7 @@
 //! The removal of values that are over, and of messages that nobody has heard.
 
 use super::{
-    answers::{literal, value},
+    answers::value,
     errors,
     session::{Session, Use},
     shared::Shared,
@@ -90,25 +90,26 @@ async fn remove_unheard(session: &Session) -> Result<usize, mysql_async::Error> 
     session.run(&statements).await.last().map(|_| pairs.len())
 }
 
-/// Removes some values. The fences and the removals change in the same commit in which the rows go.
+/// Removes some values. The fences and the removals change in the same commit in which the rows go. All is one packet: a
+/// process that is stopped meanwhile keeps no row.
 async fn remove_some(session: &Session) -> Result<usize, mysql_async::Error> {
-    let over = format!(
-        "SELECT `key`,fence FROM locker_keys WHERE over_at<{NOW} LIMIT {MAX_REMOVED} FOR UPDATE SKIP LOCKED"
-    );
-    let over = session.run(&["BEGIN".into(), over]).await.last()?;
-    let keys: Vec<String> =
-        over.iter().filter_map(|row| value::<Vec<u8>>(row, 0)).map(|key| literal(&key)).collect();
-    let fence = |row: &Row| value::<i64>(row, 1);
-    let fence = over.iter().filter_map(fence).max().unwrap_or(0);
-    if keys.is_empty() {
-        return session.run(&["ROLLBACK".into()]).await.last().map(|_| 0);
-    }
     let statements = [
+        "BEGIN".into(),
+        // What is over at that time stays over.
+        format!("SET @locker_now={NOW}"),
+        "SET @locker_fence=(SELECT MAX(fence) FROM locker_keys WHERE over_at<@locker_now)".into(),
         format!(
-            "UPDATE locker_meta SET removals=GREATEST(removals+1,{NOW}),fence=GREATEST(fence,{NOW},{fence})"
+            "DELETE k FROM locker_keys k JOIN (SELECT `key` FROM locker_keys WHERE over_at<@locker_now \
+             LIMIT {MAX_REMOVED} FOR UPDATE SKIP LOCKED) x ON x.`key`=k.`key`"
         ),
-        format!("DELETE FROM locker_keys WHERE `key` IN ({})", keys.join(",")),
+        format!(
+            "UPDATE locker_meta SET removals=GREATEST(removals+1,{NOW}),\
+             fence=GREATEST(fence,{NOW},COALESCE(@locker_fence,0)) WHERE ROW_COUNT()>0"
+        ),
         "COMMIT".into(),
     ];
-    session.run(&statements).await.last().map(|_| keys.len())
+    let answers = session.run(&statements).await;
+    let removed = answers.done.get(3).map_or(0, |answer| answer.affected);
+    answers.last()?;
+    Ok(usize::try_from(removed).unwrap_or(usize::MAX))
 }
