@@ -159,7 +159,8 @@ pub(super) async fn ensure(session: &Session, facts: &Facts, target: &Target) ->
 /// Returns the names of the tables, with their engines.
 async fn engines(session: &Session) -> Result<Vec<Row>> {
     let engines = "SELECT table_name AS n,engine AS e FROM information_schema.tables \
-                   WHERE table_schema=DATABASE() AND table_name LIKE 'locker\\_%'";
+                   WHERE table_schema=DATABASE() AND table_name IN \
+                   ('locker_keys','locker_mail','locker_fences','locker_boot','locker_meta')";
     session
         .one(engines.into())
         .await

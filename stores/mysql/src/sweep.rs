@@ -1,7 +1,6 @@
 //! The removal of values that are over, and of messages that nobody has heard.
 
 use super::{
-    answers::value,
     errors,
     session::{Session, Use},
     shared::Shared,
@@ -9,7 +8,6 @@ use super::{
 };
 use locker_cas::served::CONNECT_LIMIT;
 use locker_core::{background, diagnostics, error::Result};
-use mysql_async::Row;
 use std::{sync::Arc, time::Duration};
 
 /// The time between two attempts.
@@ -76,18 +74,10 @@ async fn remove_with(session: &Session) -> Result<()> {
 /// Removes some messages that nobody has heard, and passes over those whose transaction goes on.
 async fn remove_unheard(session: &Session) -> Result<usize, mysql_async::Error> {
     let unheard = format!(
-        "SELECT inbox,id FROM locker_mail WHERE at<{NOW}-{SWEEP_SECONDS}000000 LIMIT {MAX_REMOVED} \
-         FOR UPDATE SKIP LOCKED"
+        "DELETE m FROM locker_mail m JOIN (SELECT inbox,id FROM locker_mail WHERE at<{NOW}-{SWEEP_SECONDS}000000 \
+         LIMIT {MAX_REMOVED} FOR UPDATE SKIP LOCKED) x ON x.inbox=m.inbox AND x.id=m.id"
     );
-    let rows = session.run(&["BEGIN".into(), unheard]).await.last()?;
-    let pair = |row: &Row| Some(format!("({},{})", value::<u64>(row, 0)?, value::<u64>(row, 1)?));
-    let pairs: Vec<String> = rows.iter().filter_map(pair).collect();
-    let mut statements = Vec::new();
-    if !pairs.is_empty() {
-        statements.push(format!("DELETE FROM locker_mail WHERE (inbox,id) IN ({})", pairs.join(",")));
-    }
-    statements.push("COMMIT".into());
-    session.run(&statements).await.last().map(|_| pairs.len())
+    session.one(unheard).await.map(|answer| usize::try_from(answer.affected).unwrap_or(usize::MAX))
 }
 
 /// Removes some values. The fences and the removals change in the same commit in which the rows go. All is one packet: a

@@ -201,3 +201,20 @@ async fn heard_messages_are_removed() {
     })
     .await;
 }
+
+/// Those of a process that has ended.
+#[tokio::test(flavor = "multi_thread")]
+async fn messages_that_nobody_hears_are_swept() {
+    let Some(server) = shared_server() else { return };
+    let (url, database) = in_new_database(&server);
+    let one = party(&url).await;
+    one.backend
+        .send(vec![Message { to: 1, text: "x".into() }, Message { to: 2, text: "y".into() }])
+        .await
+        .unwrap();
+    let table = format!("{database}.locker_mail");
+    block_in_place(|| server.sql(&format!("UPDATE {table} SET at=at-61000000 WHERE inbox=1")));
+    sweep::remove(one.backend.driver()).await.unwrap();
+    let left = block_in_place(|| server.sql(&format!("SELECT inbox FROM {table} WHERE inbox<3")));
+    assert_eq!(left, "2");
+}

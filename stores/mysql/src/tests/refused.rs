@@ -115,6 +115,8 @@ async fn server_without_free_connections_is_named() {
 async fn tables_of_other_engines_are_refused() {
     let Some(server) = MysqlServer::with(&["--log-warnings=0"]) else { return };
     let (url, database) = in_new_database(&server);
+    // A table of somebody else.
+    block_in_place(|| server.sql(&format!("CREATE TABLE {database}.locker_rooms (x int) ENGINE=MyISAM")));
     drop(party(&url).await);
     block_in_place(|| server.sql(&format!("ALTER TABLE {database}.locker_boot ENGINE=InnoDB")));
     let error = refused(&url).await;
