@@ -36,7 +36,8 @@ struct Options {
 
 const STORE: &str = "The store that all hosts share: redis://HOST:PORT, and with the Cargo feature in parentheses \
                      file:///DIR (files), postgres://HOST:PORT/DATABASE (postgres), \
-                     mysql://HOST:PORT/DATABASE (mysql), etcd://HOST:PORT,.. (etcd)";
+                     mysql://HOST:PORT/DATABASE (mysql), etcd://HOST:PORT,.. (etcd), \
+                     zk://HOST:PORT,.. (zookeeper)";
 
 enum ReportError {
     Disk(std::io::Error),

@@ -20,7 +20,8 @@ use std::time::Duration;
 const STORES: &str = "The store of limits and locks: memory://, redis://HOST:PORT, and with the Cargo feature in \
                       parentheses file:///DIR (files), postgres://HOST:PORT/DATABASE (postgres), \
                       mysql://HOST:PORT/DATABASE (mysql), \
-                      etcd://HOST:PORT,.. (etcd)";
+                      etcd://HOST:PORT,.. (etcd), \
+                      zk://HOST:PORT,.. (zookeeper)";
 
 /// Serves quotes, with a limit per client, and ships orders, each at most once at a time.
 #[derive(Parser)]

@@ -19,7 +19,13 @@ ROOT = HERE.parents[1]
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve()
 VENV, NODE = TARGET / "compare-venv", TARGET / "compare-node"
 RUST = TARGET / "release" / "examples" / "compare"
-PIP = ["redis", "pytest"]  # The module that starts servers imports pytest.
+JAVA, WORKER = TARGET / "compare-java", HERE / "Worker.java"
+CURATOR = Path("/usr/share/java/curator-recipes.jar")
+LIBRARIES = ":".join(
+    f"/usr/share/java/{name}.jar"
+    for name in ["curator-recipes", "curator-framework", "curator-client", "zookeeper", "guava", "slf4j-nop", "slf4j-api"]
+)
+PIP = ["redis", "kazoo", "pytest"]  # The module that starts servers imports pytest.
 NPM = ["redlock@5.0.0-beta.2", "redis-semaphore", "ioredis"]
 
 sys.path.insert(0, str(ROOT / "clients" / "python" / "tests"))
@@ -37,7 +43,7 @@ class Peer:
     worker: str
     """Its name for the worker."""
     server: str
-    """`redis`, `postgres`, `etcd`, or `none` for locks in one process."""
+    """`redis`, `postgres`, `mysql`, `etcd`, `zookeeper`, or `none` for locks in one process."""
     program: Callable[[], list[str]]
     version: Callable[[], str]
     """Of the library and, behind a comma, what its workers run on."""
@@ -55,7 +61,7 @@ def into_venv() -> None:
     if Path(sys.prefix) == VENV:
         return
     python = VENV / "bin" / "python"
-    modules = "import redis, pytest"
+    modules = "import redis, kazoo, pytest"
     if not python.exists() or subprocess.run([python, "-c", modules], capture_output=True).returncode:
         subprocess.run([sys.executable, "-m", "venv", VENV], check=True, stdout=sys.stderr)
         subprocess.run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *PIP], check=True)
@@ -88,8 +94,23 @@ def node() -> list[str]:
         if (done := subprocess.run(install, capture_output=True, text=True)).returncode:
             raise Missing(f"npm install failed: {done.stderr.strip().splitlines()[-1:]}")
     os.environ["NODE_PATH"] = str(NODE / "node_modules")
-    os.environ["OFFSET"] = str(time.clock_gettime_ns(time.CLOCK_BOOTTIME) - time.monotonic_ns())
+    offset()
     return ["node", str(HERE / "worker.cjs")]
+
+
+def java() -> list[str]:
+    """Returns the worker in Java, compiled."""
+    if not (CURATOR.exists() and shutil.which("javac")):
+        raise Missing("Curator or javac is missing: apt install libcurator-recipes-java openjdk-17-jdk-headless")
+    if not (JAVA / "Worker.class").exists() or (JAVA / "Worker.class").stat().st_mtime < WORKER.stat().st_mtime:
+        output("javac", "-cp", LIBRARIES, "-d", str(JAVA), str(WORKER))
+    offset()
+    return ["java", "-cp", f"{JAVA}:{LIBRARIES}", "Worker"]
+
+
+def offset() -> None:
+    """Tells workers that read the monotonic clock what the clock of the logs is ahead of it."""
+    os.environ["OFFSET"] = str(time.clock_gettime_ns(time.CLOCK_BOOTTIME) - time.monotonic_ns())
 
 
 def crate(name: str) -> Callable[[], str]:
@@ -119,6 +140,19 @@ def redis_py() -> str:
     return f"redis-py {redis.__version__}, Python {sys.version.split()[0]}"
 
 
+def kazoo() -> str:
+    """Returns the version of kazoo, with that of Python."""
+    import kazoo.version
+
+    return f"kazoo {kazoo.version.__version__}, Python {sys.version.split()[0]}"
+
+
+def curator() -> str:
+    """Returns the version of Curator, with that of Java."""
+    java = output("java", "--version").splitlines()[0]
+    return f"Curator {CURATOR.resolve().stem.rsplit('-', 1)[1]}, {java}"
+
+
 def commit() -> str:
     """Returns the commit of the tree."""
     return output("git", "describe", "--always", "--dirty", "--exclude=*")
@@ -139,6 +173,11 @@ PEERS = [
     Peer("etcd v3lock", "v3lock", "etcd", rust, crate("tonic"), "http"),
     Peer("locker on PostgreSQL", "locker", "postgres", rust, own),
     Peer("advisory lock", "advisory", "postgres", rust, crate("tokio-postgres")),
+    Peer("locker on MySQL", "locker", "mysql", rust, own),
+    Peer("GET_LOCK", "get-lock", "mysql", rust, crate("mysql_async")),
+    Peer("locker on ZooKeeper", "locker", "zookeeper", rust, own),
+    Peer("Curator", "curator", "zookeeper", java, curator),
+    Peer("kazoo", "kazoo", "zookeeper", python, kazoo),
     Peer("locker in memory", "locker", "none", rust, own),
     Peer("tokio::sync::Mutex", "tokio", "none", rust, crate("tokio")),
 ]
@@ -159,6 +198,12 @@ def server(kind: str) -> Iterator[str]:
         elif kind == "etcd":
             with servers.etcd_server(Path(folder), "--unsafe-no-fsync=false") as url:
                 yield url
+        elif kind == "mysql":
+            with servers.mysql_server(Path(folder)) as url:
+                yield url
+        elif kind == "zookeeper":
+            with servers.zookeeper_server(Path(folder)) as url:
+                yield url
         else:
             yield "memory://"
 
@@ -169,4 +214,7 @@ def server_versions() -> list[str]:
 
     commands = [["redis-server", "--version"], ["etcd", "--version"]]
     commands.append([str(servers.postgres_programs() / "postgres"), "--version"])
-    return [output(*command).splitlines()[0] for command in commands if shutil.which(command[0])]
+    commands.append([shutil.which("mariadbd", path=f"{os.environ['PATH']}:/usr/sbin") or "mariadbd", "--version"])
+    versions = [output(*command).splitlines()[0] for command in commands if shutil.which(command[0])]
+    library = Path("/usr/share/java/zookeeper.jar").resolve()
+    return [*versions, *([f"ZooKeeper {library.stem.split('-')[1]}"] if library.exists() else [])]

@@ -2,8 +2,9 @@
 """Runs locks of other projects beside those of locker under the same faults, and prints what happened in Markdown.
 
 Four workers want one lock with a lease of 3 s. Servers and workers run on this machine, the servers fresh for each
-measurement. Needs Python 3.11, cargo, redis-server, etcd and PostgreSQL; Node.js with npm for two of the peers.
-Installs redis-py and the packages for Node.js into `target`. docs/explanation/compare.md explains the columns.
+measurement. Needs Python 3.11, cargo, redis-server, etcd, PostgreSQL, MariaDB and ZooKeeper; Node.js with npm for two
+of the peers, a JDK and Debian's Curator for one. Installs redis-py, kazoo and the packages for Node.js into
+`target`. docs/explanation/compare.md explains the columns.
 
     benches/compare/run.py                      # everything, about 30 minutes
     benches/compare/run.py --peers redis --fault kill --seconds 10

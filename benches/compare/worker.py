@@ -1,13 +1,8 @@
-"""The worker of redis-py: `worker.py PEER URL FOLDER NUMBER LEASE_MS STEPS SECONDS`, as benches/compare/worker has it.
-
-redis-py renews no lease by itself and tells of a loss at the release.
-"""
+"""The workers in Python: `worker.py PEER URL FOLDER NUMBER LEASE_MS STEPS SECONDS`, as benches/compare/worker has it."""
 
 import sys
 import time
 from pathlib import Path
-
-import redis
 
 STEP, ENTRIES = 0.01, 50_000
 
@@ -22,27 +17,62 @@ class Log:
         text = str(text).replace("\n", " ")
         self.lines.write(f"{time.clock_gettime_ns(time.CLOCK_BOOTTIME)} {event} {text}\n")
 
-    def section(self):
+    def section(self, is_held=lambda: True):
         self.entries += 1
         self.write("in")
         done = 0
         while done < self.steps or (self.steps and self.stay.exists()):
             time.sleep(STEP)
+            if not is_held():
+                self.write("lost")
+                return
             self.write("work")
             done += 1
         self.write("out")
 
 
-def main(_peer, url, folder, number, lease, steps, seconds):
-    log, end = Log(folder, number, int(steps)), time.monotonic() + float(seconds)
+def redis_py(url, lease):
+    """redis-py renews no lease by itself and tells of a loss at the release."""
+    import redis
+
     client = redis.Redis.from_url(url)
+
+    def turn(log):
+        with client.lock("hot", timeout=lease):
+            log.section()
+
+    return turn, redis.RedisError
+
+
+def kazoo(url, lease):
+    """The session is what ends; as its documentation asks, a lock counts as lost once the connection is suspended."""
+    from kazoo.client import KazooClient
+
+    client = KazooClient(hosts=url.split("://")[1], timeout=lease)
+    client.start()
+    states = [client.state]
+    client.add_listener(states.append)
+
+    def turn(log):
+        with client.Lock("/hot"):
+            since = len(states)
+            log.section(lambda: len(states) == since)
+
+    return turn, Exception
+
+
+PEERS = {"redis-py": redis_py, "kazoo": kazoo}
+
+
+def main(peer, url, folder, number, lease, steps, seconds):
+    log, end = Log(folder, number, int(steps)), time.monotonic() + float(seconds)
+    turn, failures = PEERS[peer](url, int(lease) / 1_000)
     while time.monotonic() < end and (log.steps or log.entries < ENTRIES):
         log.write("wait")
         try:
-            with client.lock("hot", timeout=int(lease) / 1_000):
-                log.section()
-        except redis.RedisError as error:
-            log.write("error", error)
+            turn(log)
+        except failures as error:
+            log.write("error", f"{type(error).__name__} {error}")
             time.sleep(STEP)
     log.lines.close()
 

@@ -43,7 +43,8 @@ pub trait Fencing {
     ///
     /// # Panics
     /// If the fence is above [`i64::MAX`]. No store of this crate grants such a fence for centuries: fences are
-    /// microseconds since 1970, or little more, and on etcd rise by 65,536 with each write of the cluster.
+    /// microseconds since 1970, or little more; on etcd and ZooKeeper they rise by 65,536 with each write of the
+    /// cluster, on ZooKeeper by 2^48 with each election of a leader.
     #[must_use]
     fn fence_sql(&self) -> (&'static str, &str, i64);
 

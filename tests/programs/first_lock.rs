@@ -12,8 +12,8 @@ async fn withdraw(card: u64, amount: u64) -> locker::Result<String> {
 #[tokio::main]
 async fn main() -> locker::Result<()> {
     // `memory://` locks within this process, `redis://10.0.0.7` across hosts. With their Cargo features also
-    // `file:///srv/shop`, `postgres://10.0.0.7/shop`, `mysql://10.0.0.7/shop` and
-    // `etcd://10.0.0.1,10.0.0.2,10.0.0.3`.
+    // `file:///srv/shop`, `postgres://10.0.0.7/shop`, `mysql://10.0.0.7/shop`,
+    // `etcd://10.0.0.1,10.0.0.2,10.0.0.3` and `zk://10.0.0.1,10.0.0.2,10.0.0.3`.
     let locker = Locker::connect("memory://").await?;
     locker::set_global(locker).expect("the global locker is set once");
 

@@ -41,6 +41,12 @@ fn check_prints_times_on_mysql() {
     check_prints_times(&store);
 }
 
+#[test]
+fn check_prints_times_on_zookeeper() {
+    let Some(store) = Store::zookeeper() else { return };
+    check_prints_times(&store);
+}
+
 /// A user that may make no tables works with those of an administrator.
 #[test]
 fn sql_makes_the_tables_for_a_user_of_mysql() {
@@ -71,6 +77,7 @@ fn check_says_what_is_wrong() {
         (format!("postgres://u:sekret@127.0.0.1:{}/db", free_port()), 69, "127.0.0.1"),
         (format!("etcd://u:sekret@127.0.0.1:{}", free_port()), 69, "127.0.0.1"),
         (format!("mysql://u:sekret@127.0.0.1:{}/db", free_port()), 69, "127.0.0.1"),
+        (format!("zk://u:sekret@127.0.0.1:{}", free_port()), 69, "127.0.0.1"),
         ("file:///proc/locker".to_owned(), 69, "/proc/locker"),
     ] {
         let (ended, output, log) = run(&["store", "check", "--store", &store]);

@@ -2,7 +2,7 @@
 
 use crate::support::{Server, binary};
 use locker::{Locker, LockerBuilder};
-use locker_harness::{EtcdServer, MysqlServer, PostgresServer, Proxy, RedisServer, Shared};
+use locker_harness::{EtcdServer, MysqlServer, PostgresServer, Proxy, RedisServer, Shared, ZookeeperCluster};
 use std::{
     any::Any,
     process::Command,
@@ -76,6 +76,12 @@ impl Store {
         static SERVER: Shared<MysqlServer> = Shared::new();
         let server = SERVER.get(MysqlServer::start)?;
         Some(Self::new(server.url(), server.port(), server))
+    }
+
+    pub(crate) fn zookeeper() -> Option<Self> {
+        static SERVER: Shared<ZookeeperCluster> = Shared::new();
+        let server = SERVER.get(|| ZookeeperCluster::start(1))?;
+        Some(Self::new(server.url(), server.port(0), server))
     }
 
     #[expect(clippy::unnecessary_wraps, reason = "as the others")]

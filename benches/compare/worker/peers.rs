@@ -6,6 +6,7 @@ use super::{
     v3lock::{Lease, LeaseGrant, Lock, Locked, Unlock, Unlocked, call, keep_alive},
 };
 use locker::Locker;
+use mysql_async::{Conn, Opts, prelude::Queryable};
 use rslock::LockManager;
 use std::{
     sync::{Arc, Mutex},
@@ -23,6 +24,7 @@ pub(crate) enum Peer {
     Tokio(Arc<tokio::sync::Mutex<()>>),
     Rslock(LockManager, Duration),
     Advisory { url: String, session: Option<Arc<Client>> },
+    GetLock { url: String, session: Option<Arc<tokio::sync::Mutex<Conn>>> },
     V3Lock { channel: Channel, ttl: Duration, session: Option<Session> },
 }
 
@@ -34,6 +36,7 @@ impl Peer {
             "tokio" => Self::Tokio(Arc::default()),
             "rslock" => Self::Rslock(LockManager::new(vec![url]), orders.lease),
             "advisory" => Self::Advisory { url, session: None },
+            "get-lock" => Self::GetLock { url: format!("{url}?prefer_socket=false"), session: None },
             "v3lock" => {
                 let endpoint = Channel::from_shared(url).expect("an address");
                 Self::V3Lock { channel: endpoint.connect_lazy(), ttl: orders.lease, session: None }
@@ -73,6 +76,15 @@ impl Peer {
                 *session = Some(client);
                 Ok(())
             }
+            Self::GetLock { url, session } => {
+                let conn = match session.take() {
+                    Some(conn) => conn,
+                    None => Arc::new(tokio::sync::Mutex::new(opened(url).await?)),
+                };
+                locked_by_connection(&mut *conn.lock().await, log).await?;
+                *session = Some(conn);
+                Ok(())
+            }
             Self::V3Lock { channel, ttl, session } => {
                 let own = match session.take().filter(Session::is_alive) {
                     Some(own) => own,
@@ -101,6 +113,21 @@ async fn locked_by_session(client: &Client, log: &mut Log) -> Result<(), String>
     log.section(None, || !client.is_closed()).await;
     client.query_one("SELECT pg_advisory_unlock(1)", &[]).await.map_err(text)?;
     Ok(())
+}
+
+async fn opened(url: &str) -> Result<Conn, String> {
+    Conn::new(Opts::from_url(url).map_err(text)?).await.map_err(text)
+}
+
+/// Nothing tells the holder of a loss before its next statement.
+async fn locked_by_connection(conn: &mut Conn, log: &mut Log) -> Result<(), String> {
+    let granted: Option<Option<i64>> =
+        conn.query_first("SELECT GET_LOCK('hot', 86400)").await.map_err(text)?;
+    if granted.flatten() != Some(1) {
+        return Err("GET_LOCK has failed".into());
+    }
+    log.section(None, || true).await;
+    conn.query_drop("SELECT RELEASE_LOCK('hot')").await.map_err(text)
 }
 
 /// A lease of etcd that is renewed every third of its time, as the sessions of the official client in Go are.

@@ -46,19 +46,26 @@ def etcd_url() -> Iterator[str]:
         yield url
 
 
+@pytest.fixture(scope="session")
+def zookeeper_url() -> Iterator[str]:
+    """The URL of a ZooKeeper server of this run."""
+    with tempfile.TemporaryDirectory() as directory, servers.zookeeper_server(Path(directory)) as url:
+        yield url
+
+
 @pytest.fixture(params=["memory", "redis"])
 def url(request: pytest.FixtureRequest) -> str:
     """The URL of a store: each test runs on all of them."""
     return "memory://" if request.param == "memory" else str(request.getfixturevalue("redis").url)
 
 
-@pytest.fixture(params=["memory", "redis", "postgres", "etcd", "mysql", "file"])
+@pytest.fixture(params=["memory", "redis", "postgres", "etcd", "mysql", "zookeeper", "file"])
 def every_url(request: pytest.FixtureRequest) -> Iterator[str]:
     """The URL of a store: for the few tests that run on each kind."""
     if request.param == "file":
         with tempfile.TemporaryDirectory() as directory:
             yield f"file://{directory}"
-    elif request.param in ("postgres", "etcd", "mysql"):
+    elif request.param in ("postgres", "etcd", "mysql", "zookeeper"):
         yield str(request.getfixturevalue(f"{request.param}_url"))
     else:
         yield "memory://" if request.param == "memory" else str(request.getfixturevalue("redis").url)

@@ -14,7 +14,9 @@ from locker import Guard, OnceKeep, OncePer
 Call = Callable[[OncePer | OnceKeep, Callable[[Guard], Any]], Any]
 """Runs a body by hand: the fixture ``call``."""
 
-others_share_it = pytest.mark.parametrize("every_url", ["redis", "postgres", "etcd", "mysql", "file"], indirect=True)
+others_share_it = pytest.mark.parametrize(
+    "every_url", ["redis", "postgres", "etcd", "mysql", "zookeeper", "file"], indirect=True
+)
 """The stores that a process shares with others."""
 
 

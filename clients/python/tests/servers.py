@@ -176,3 +176,19 @@ def etcd_server(directory: Path, *options: str) -> Iterator[str]:
     with running(command, directory):
         eventually(lambda: answers(client), "etcd")
         yield f"etcd://127.0.0.1:{client}"
+
+
+@contextlib.contextmanager
+def zookeeper_server(directory: Path) -> Iterator[str]:
+    """Runs a ZooKeeper server, and yields its URL."""
+    libraries = os.environ.get("LOCKER_TEST_ZOOKEEPER", "/usr/share/java/zookeeper.jar")
+    program = shutil.which("java")
+    if program is None or not Path(libraries.split(":")[0]).exists():
+        missing("there is no ZooKeeper or no java: run scripts/setup-zookeeper.sh")
+    port = free_port()
+    settings = f"dataDir={directory / 'data'}\nclientPort={port}\nclientPortAddress=127.0.0.1\nmaxClientCnxns=0\n"
+    (directory / "zoo.cfg").write_text(f"{settings}tickTime=500\nadmin.enableServer=false\n")
+    command = [program, "-Xmx128m", "-cp", libraries, "org.apache.zookeeper.server.quorum.QuorumPeerMain", "zoo.cfg"]
+    with running(command, directory):
+        eventually(lambda: answers(port), "ZooKeeper")
+        yield f"zk://127.0.0.1:{port}"

@@ -90,7 +90,7 @@ pub struct Holder {
     /// member.
     pub fence: u64,
     /// The time since the grant. For a lock it follows from the fence and the clock of this host. It is `None` if the
-    /// fence is ahead of that clock, and on etcd, where fences are no times.
+    /// fence is ahead of that clock, and on etcd and ZooKeeper, where fences are no times.
     pub age: Option<Duration>,
     /// The time that is left without a renewal. `None` if the hold has no end.
     pub time_left: Option<Duration>,

@@ -125,7 +125,7 @@ impl Admin {
     }
 
     /// Returns the time since the grant of a hold: a lock does not keep it, but the fences of most stores are times.
-    /// Returns `None` on etcd.
+    /// Returns `None` on etcd and ZooKeeper.
     #[must_use]
     pub fn age(&self, held: &Held) -> Option<Duration> {
         held.age.or_else(|| self.0.age(held.fence))

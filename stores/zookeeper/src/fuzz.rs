@@ -71,6 +71,12 @@ fn named(name: &str) {
 mod tests {
     use super::*;
     use crate::wire::{Body, put_frame};
+    use locker_harness::corpus;
+
+    #[test]
+    fn corpus_of_answers_keeps_the_laws() {
+        corpus("zookeeper_answer", zookeeper_answer);
+    }
 
     #[test]
     fn answers_of_any_form_keep_the_laws() {

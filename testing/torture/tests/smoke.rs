@@ -59,6 +59,11 @@ fn etcd_under_torture_breaks_no_promise() {
 }
 
 #[test]
+fn zookeeper_under_torture_breaks_no_promise() {
+    torture_breaks_no_promise("zookeeper");
+}
+
+#[test]
 fn files_under_torture_break_no_promise() {
     torture_breaks_no_promise("files");
 }

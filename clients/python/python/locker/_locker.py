@@ -45,9 +45,9 @@ class Locker(Decorators):
 
     Args:
         url: The store: ``memory://`` (this process), ``file:///DIR`` (this host), ``redis://HOST``,
-            ``postgres://HOST/DATABASE``, ``mysql://HOST/DATABASE``, ``etcd://HOST``. Default: the environment variable
-            ``LOCKER_URL``. Without it, locks are kept in the memory of this process, and exclude no other process. One warning says
-            so.
+            ``postgres://HOST/DATABASE``, ``mysql://HOST/DATABASE``, ``etcd://HOST``, ``zk://HOST``. Default: the
+            environment variable ``LOCKER_URL``. Without it, locks are kept in the memory of this process, and exclude
+            no other process. One warning says so.
         **settings: The defaults of all calls, and options of the store. See `Settings`.
 
     Raises:

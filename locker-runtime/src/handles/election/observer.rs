@@ -38,7 +38,8 @@ pub struct Leader {
     pub note: Option<String>,
     /// The fencing token of its term, which is higher than those of all terms before.
     pub fence: u64,
-    /// When its term began, by the clock of the store. `None` on etcd, and as long as this host's clock is behind it.
+    /// When its term began, by the clock of the store. `None` on etcd and ZooKeeper, and as long as this host's clock
+    /// is behind it.
     pub since: Option<SystemTime>,
 }
 
