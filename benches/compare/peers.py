@@ -21,10 +21,8 @@ VENV, NODE = TARGET / "compare-venv", TARGET / "compare-node"
 RUST = TARGET / "release" / "examples" / "compare"
 JAVA, WORKER = TARGET / "compare-java", HERE / "Worker.java"
 CURATOR = Path("/usr/share/java/curator-recipes.jar")
-LIBRARIES = ":".join(
-    f"/usr/share/java/{name}.jar"
-    for name in ["curator-recipes", "curator-framework", "curator-client", "zookeeper", "guava", "slf4j-nop", "slf4j-api"]
-)
+JARS = "curator-recipes curator-framework curator-client zookeeper zookeeper-jute guava slf4j-nop slf4j-api".split()
+LIBRARIES = ":".join(f"/usr/share/java/{name}.jar" for name in JARS)
 PIP = ["redis", "kazoo", "pytest"]  # The module that starts servers imports pytest.
 NPM = ["redlock@5.0.0-beta.2", "redis-semaphore", "ioredis"]
 
@@ -147,10 +145,14 @@ def kazoo() -> str:
     return f"kazoo {kazoo.version.__version__}, Python {sys.version.split()[0]}"
 
 
+def jar_version(name: str) -> str:
+    """Returns the version of a Java library of Debian, an empty text without one."""
+    return next((jar.stem.rsplit("-", 1)[1] for jar in Path("/usr/share/java").glob(f"{name}-[0-9]*.jar")), "")
+
+
 def curator() -> str:
     """Returns the version of Curator, with that of Java."""
-    java = output("java", "--version").splitlines()[0]
-    return f"Curator {CURATOR.resolve().stem.rsplit('-', 1)[1]}, {java}"
+    return f"Curator {jar_version('curator-recipes')}, {output('java', '--version').splitlines()[0]}"
 
 
 def commit() -> str:
@@ -216,5 +218,4 @@ def server_versions() -> list[str]:
     commands.append([str(servers.postgres_programs() / "postgres"), "--version"])
     commands.append([shutil.which("mariadbd", path=f"{os.environ['PATH']}:/usr/sbin") or "mariadbd", "--version"])
     versions = [output(*command).splitlines()[0] for command in commands if shutil.which(command[0])]
-    library = Path("/usr/share/java/zookeeper.jar").resolve()
-    return [*versions, *([f"ZooKeeper {library.stem.split('-')[1]}"] if library.exists() else [])]
+    return [*versions, *([f"ZooKeeper {version}"] if (version := jar_version("zookeeper")) else [])]

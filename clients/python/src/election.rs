@@ -121,7 +121,7 @@ impl Leader {
         self.0.fence
     }
 
-    /// When its term began, by the clock of the store; `None` on etcd.
+    /// When its term began, by the clock of the store; `None` on etcd and ZooKeeper.
     #[getter]
     fn since(&self) -> Option<SystemTime> {
         self.0.since

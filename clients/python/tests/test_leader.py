@@ -597,7 +597,7 @@ def test_observer_sees_each_leader_with_its_note(every_url: str, name: str, run:
         assert seen[0] != seen[1]
         assert seen[0].fence < seen[1].fence
         for leader in seen:
-            if every_url.startswith("etcd"):
+            if every_url.startswith(("etcd", "zk")):
                 assert leader.since is None
             else:
                 assert leader.since is not None

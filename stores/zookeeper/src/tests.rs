@@ -6,6 +6,7 @@ mod inboxes;
 mod lifetimes;
 #[cfg(feature = "tls")]
 mod tls;
+mod versions;
 
 use super::{
     Zookeeper,

@@ -466,7 +466,7 @@ class Leader:
 
     @property
     def since(self) -> datetime | None:
-        """When its term began, by the clock of the store, with a time zone; `None` on etcd."""
+        """When its term began, by the clock of the store, with a time zone. `None` on etcd and ZooKeeper."""
 
     def __eq__(self, other: object, /) -> bool: ...
 
