@@ -162,7 +162,7 @@ impl ClusterSetup {
     }
 
     fn alive(&self) -> &RedisServer {
-        self.servers.iter().find(|server| server.pid.is_some()).expect("a node that runs")
+        self.servers.iter().find(|server| server.process().is_some()).expect("a node that runs")
     }
 
     /// Returns the number of the master that had the slot of this key at the start.

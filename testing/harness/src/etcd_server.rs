@@ -1,45 +1,87 @@
 //! Real etcd clusters on free ports of this machine.
 
-use crate::{Fault, GENEROUS, Proxy, eventually, free_port, keeper::spawn, missing, signals};
-use rustix::process::{Pid, Signal};
+use crate::{
+    Fault, Proxy,
+    ensemble::{Ensemble, Kind, Single, certify, directory},
+    eventually, free_port, keeper, missing,
+};
 use std::{
     io::{Read, Write},
     net::TcpStream,
-    path::Path,
-    process::{Child, Command, Stdio},
-    time::{Duration, Instant},
+    process::{Command, Stdio},
+    time::Duration,
 };
 
-/// How long before the end of a wait its failure is explained.
-const SHORTLY: Duration = Duration::from_secs(3);
-
-/// A running cluster. Dropping it kills its members and deletes their files.
+/// Members of an etcd cluster.
 #[derive(Debug)]
-pub struct EtcdCluster {
-    members: Vec<Member>,
-    directory: tempfile::TempDir,
+pub struct Etcd {
     arguments: Vec<String>,
-    scheme: &'static str,
+    has_tls: bool,
     /// Whether members reach each other through proxies.
     has_proxies: bool,
 }
 
+/// How the other members reach a member.
 #[derive(Debug)]
-struct Member {
-    /// A shell that kills the server when its standard input closes, which it does when this process dies. The shell
-    /// ends after the server, so that the ports are free.
-    keeper: Option<Child>,
-    pid: Option<Pid>,
-    client: u16,
+pub struct Reached {
     peer: u16,
-    /// Where the other members reach this one, if not at `peer`.
+    /// Where they do, if not at `peer`.
     proxy: Option<Proxy>,
 }
 
-const KEEPER: &str =
-    r#""$0" "$@" >>"$LOG" 2>&1 & echo $!; read -r _; kill -9 $! 2>/dev/null; wait $! 2>/dev/null"#;
+/// A running cluster.
+pub type EtcdCluster = Ensemble<Etcd>;
 
-impl EtcdCluster {
+/// A cluster of one member.
+pub type EtcdServer = Single<Etcd>;
+
+impl Kind for Etcd {
+    type Own = Reached;
+
+    fn own(&self) -> Reached {
+        let peer = free_port();
+        Reached { peer, proxy: self.has_proxies.then(|| Proxy::to(peer)) }
+    }
+
+    fn shell(ensemble: &Ensemble<Self>, index: usize) -> Command {
+        let name = |index: usize| format!("m{index}");
+        let local = |port: u16| format!("http://127.0.0.1:{port}");
+        let reached = |own: &Reached| local(own.proxy.as_ref().map_or(own.peer, Proxy::port));
+        let members = ensemble.members.iter().enumerate();
+        let all: Vec<_> =
+            members.map(|(index, member)| format!("{}={}", name(index), reached(&member.own))).collect();
+        let (member, kind) = (&ensemble.members[index], &ensemble.kind);
+        let client = format!("{}://127.0.0.1:{}", if kind.has_tls { "https" } else { "http" }, member.client);
+        let mut shell = keeper::shell(&ensemble.log(index));
+        shell.args([&program(), "--name", &name(index), "--data-dir"]).arg(ensemble.data(index));
+        shell.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
+        shell.args(["--listen-peer-urls", &local(member.own.peer)]);
+        shell.args(["--initial-advertise-peer-urls", &reached(&member.own)]);
+        shell.args(["--initial-cluster", &all.join(","), "--initial-cluster-state", "new"]);
+        // Leaders are elected within a fraction of a second.
+        shell.args(["--heartbeat-interval", "20", "--election-timeout", "200"]).args(&kind.arguments);
+        shell
+    }
+
+    fn leads(ensemble: &Ensemble<Self>, member: usize) -> bool {
+        ensemble.status(member).is_some_and(|status| {
+            status.leader.is_some_and(|leader| leader != 0 && status.id == Some(leader))
+        })
+    }
+
+    fn serves(ensemble: &Ensemble<Self>) -> bool {
+        if ensemble.kind.has_tls {
+            return TcpStream::connect(("127.0.0.1", ensemble.port(0))).is_ok();
+        }
+        (0..ensemble.size()).any(|member| Self::leads(ensemble, member))
+    }
+
+    fn address(&self, client: u16, _: &Reached) -> (&'static str, u16) {
+        (if self.has_tls { "etcds" } else { "etcd" }, client)
+    }
+}
+
+impl Ensemble<Etcd> {
     /// Starts a cluster of so many members and waits until it has a leader: the `etcd` in the `PATH`, or the program
     /// that the environment variable `LOCKER_TEST_ETCD` names. Returns `None` if there is none.
     ///
@@ -78,105 +120,11 @@ impl EtcdCluster {
         let directory = directory();
         let path = directory.path().to_string_lossy().into_owned();
         let arguments: Vec<_> = arguments.iter().map(|argument| argument.replace("{dir}", &path)).collect();
-        let scheme =
-            if arguments.iter().any(|argument| argument == "--cert-file") { "https" } else { "http" };
-        if scheme == "https" && !certify(directory.path()) {
+        let has_tls = arguments.iter().any(|argument| argument == "--cert-file");
+        if has_tls && !certify(directory.path()) {
             return missing("there is no openssl");
         }
-        let mut cluster = Self { members: Vec::new(), directory, arguments, scheme, has_proxies };
-        while !cluster.comes_up(size) {}
-        Some(cluster)
-    }
-
-    /// Starts the members on new ports, and waits for them. Returns `false` if another program has taken a port since.
-    fn comes_up(&mut self, size: usize) -> bool {
-        let member = |_| {
-            let (client, peer) = (free_port(), free_port());
-            let proxy = self.has_proxies.then(|| Proxy::to(peer));
-            Member { keeper: None, pid: None, client, peer, proxy }
-        };
-        self.members = (0..size).map(member).collect();
-        (0..size).for_each(|index| self.launch(index));
-        let is_up = || match self.scheme {
-            "http" => (0..size).any(|member| self.leads(member)),
-            _ => TcpStream::connect(("127.0.0.1", self.port(0))).is_ok(),
-        };
-        let log = |member: usize| {
-            std::fs::read_to_string(self.directory().join(format!("m{member}.log"))).unwrap_or_default()
-        };
-        let started = Instant::now();
-        let is_up = eventually("the cluster", || {
-            let has_port = (0..size).all(|member| !log(member).contains("address already in use"));
-            let is_late = started.elapsed() + SHORTLY > GENEROUS;
-            assert!(
-                !is_late,
-                "the cluster is not up:\n{}",
-                (0..size).map(log).collect::<Vec<_>>().join("\n")
-            );
-            (!has_port || is_up()).then_some(has_port)
-        });
-        if !is_up {
-            self.members.iter_mut().for_each(Member::kill);
-            for index in 0..size {
-                let data = self.directory().join(format!("m{index}"));
-                // A member that had no port may have written nothing.
-                drop((std::fs::remove_dir_all(&data), std::fs::remove_file(data.with_extension("log"))));
-            }
-        }
-        is_up
-    }
-
-    /// Returns the number of members.
-    #[must_use]
-    pub fn size(&self) -> usize {
-        self.members.len()
-    }
-
-    /// Returns the URL with all members.
-    #[must_use]
-    pub fn url(&self) -> String {
-        let hosts: Vec<_> =
-            self.members.iter().map(|member| format!("127.0.0.1:{}", member.client)).collect();
-        format!("{}://{}", if self.scheme == "https" { "etcds" } else { "etcd" }, hosts.join(","))
-    }
-
-    /// Returns the port for clients of a member.
-    #[must_use]
-    pub fn port(&self, member: usize) -> u16 {
-        self.members[member].client
-    }
-
-    /// Returns the directory of the cluster.
-    #[must_use]
-    pub fn directory(&self) -> &Path {
-        self.directory.path()
-    }
-
-    /// Ends a member at once, as a crash does.
-    pub fn kill(&mut self, member: usize) {
-        self.members[member].kill();
-    }
-
-    /// Returns the processes of the members that run.
-    #[must_use]
-    pub fn processes(&self) -> Vec<Pid> {
-        self.members.iter().filter_map(|member| member.pid).collect()
-    }
-
-    /// Stops a member until [`cont`](Self::cont).
-    pub fn stop(&self, member: usize) {
-        self.members[member].signal(Signal::STOP);
-    }
-
-    /// Lets a stopped member go on.
-    pub fn cont(&self, member: usize) {
-        self.members[member].signal(Signal::CONT);
-    }
-
-    /// Kills a member and starts it again, on the same ports and files. Does not wait until it is up.
-    pub fn restart(&mut self, member: usize) {
-        self.kill(member);
-        self.launch(member);
+        Some(Self::of(size, Etcd { arguments, has_tls, has_proxies }, directory))
     }
 
     /// Ends all connections between a member and the others, until [`unite`](Self::unite). Clients reach it as before.
@@ -184,9 +132,9 @@ impl EtcdCluster {
     /// # Panics
     /// If the cluster is not [`divisible`](Self::divisible), or the member does not answer.
     pub fn cut_off(&self, member: usize) {
-        let id = eventually("the member's id", || self.members[member].status()?.id);
+        let id = eventually("the member's id", || self.status(member)?.id);
         for (index, other) in self.members.iter().enumerate() {
-            let proxy = other.proxy.as_ref().expect("a divisible cluster");
+            let proxy = other.own.proxy.as_ref().expect("a divisible cluster");
             if index == member {
                 proxy.set(Fault::Reset);
             } else {
@@ -197,70 +145,21 @@ impl EtcdCluster {
 
     /// Lets all members reach each other.
     pub fn unite(&self) {
-        self.members
-            .iter()
-            .filter_map(|member| member.proxy.as_ref())
-            .for_each(|proxy| proxy.set(Fault::None));
-    }
-
-    /// Waits until a member is the leader, and returns it.
-    ///
-    /// # Panics
-    /// If the cluster has no leader for long.
-    #[must_use]
-    pub fn leader(&self) -> usize {
-        eventually("a leader", || (0..self.size()).find(|member| self.leads(*member)))
+        let proxies = self.members.iter().filter_map(|member| member.own.proxy.as_ref());
+        proxies.for_each(|proxy| proxy.set(Fault::None));
     }
 
     /// Sends a request to a member's gateway, such as `("kv/range", r#"{"key":"YQ=="}"#)`, and returns the answer:
     /// `None` if there is none within ten seconds.
     #[must_use]
     pub fn ask(&self, member: usize, path: &str, body: &str) -> Option<String> {
-        self.members[member].ask(path, body, Duration::from_secs(10))
+        self.http(member, &format!("POST /v3/{path}"), body, Duration::from_secs(10))
     }
 
-    fn leads(&self, member: usize) -> bool {
-        let status = self.members[member].status();
-        status.is_some_and(|status| {
-            status.leader.is_some_and(|leader| leader != 0 && status.id == Some(leader))
-        })
-    }
-
-    fn launch(&mut self, index: usize) {
-        let name = |index: usize| format!("m{index}");
-        let local = |port: u16| format!("http://127.0.0.1:{port}");
-        let reached = |member: &Member| local(member.proxy.as_ref().map_or(member.peer, Proxy::port));
-        let members = self.members.iter().enumerate();
-        let all: Vec<_> =
-            members.map(|(index, member)| format!("{}={}", name(index), reached(member))).collect();
-        let member = &self.members[index];
-        let client = format!("{}://127.0.0.1:{}", self.scheme, member.client);
-        let data = self.directory.path().join(name(index));
-        let mut command = Command::new("sh");
-        command.args(["-c", KEEPER, &program(), "--name", &name(index), "--data-dir"]).arg(&data);
-        command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
-        command.args(["--listen-peer-urls", &local(member.peer)]);
-        command.args(["--initial-advertise-peer-urls", &reached(member)]);
-        command.args(["--initial-cluster", &all.join(","), "--initial-cluster-state", "new"]);
-        // Leaders are elected within a fraction of a second.
-        command.args(["--heartbeat-interval", "20", "--election-timeout", "200"]).args(&self.arguments);
-        command.env("LOG", data.with_extension("log"));
-        let (keeper, pid) = spawn(command);
-        let member = &mut self.members[index];
-        (member.keeper, member.pid) = (Some(keeper), pid);
-    }
-}
-
-/// What a member says of itself and of its leader.
-struct Status {
-    id: Option<u64>,
-    leader: Option<u64>,
-}
-
-impl Member {
-    fn status(&self) -> Option<Status> {
+    fn status(&self, member: usize) -> Option<Status> {
         // Shorter than other calls, because a member may be stopped.
-        let answer = self.ask("maintenance/status", "{}", Duration::from_millis(500))?;
+        let limit = Duration::from_millis(500);
+        let answer = self.http(member, "POST /v3/maintenance/status", "{}", limit)?;
         let number = |name: &str| {
             let (_, rest) = answer.split_once(&format!("\"{name}\":\""))?;
             rest.split('"').next()?.parse().ok()
@@ -268,25 +167,8 @@ impl Member {
         Some(Status { id: number("member_id"), leader: number("leader") })
     }
 
-    fn signal(&self, signal: Signal) {
-        signals::send(self.pid, signal);
-    }
-
-    fn kill(&mut self) {
-        self.signal(Signal::KILL);
-        self.pid = None;
-        if let Some(mut keeper) = self.keeper.take() {
-            drop(keeper.stdin.take());
-            drop(keeper.wait());
-        }
-    }
-
-    fn ask(&self, path: &str, body: &str, limit: Duration) -> Option<String> {
-        self.http(&format!("POST /v3/{path}"), body, limit)
-    }
-
-    fn http(&self, method_and_path: &str, body: &str, limit: Duration) -> Option<String> {
-        let address = ([127, 0, 0, 1], self.client).into();
+    fn http(&self, member: usize, method_and_path: &str, body: &str, limit: Duration) -> Option<String> {
+        let address = ([127, 0, 0, 1], self.port(member)).into();
         let mut stream = TcpStream::connect_timeout(&address, limit).ok()?;
         stream.set_read_timeout(Some(limit)).ok()?;
         let len = body.len();
@@ -298,17 +180,13 @@ impl Member {
     }
 }
 
-impl Drop for EtcdCluster {
-    fn drop(&mut self) {
-        self.members.iter_mut().for_each(Member::kill);
-    }
+/// What a member says of itself and of its leader.
+struct Status {
+    id: Option<u64>,
+    leader: Option<u64>,
 }
 
-/// A cluster of one member.
-#[derive(Debug)]
-pub struct EtcdServer(EtcdCluster);
-
-impl EtcdServer {
+impl Single<Etcd> {
     /// Starts a server, as [`EtcdCluster::start`].
     ///
     /// # Panics
@@ -327,44 +205,6 @@ impl EtcdServer {
         EtcdCluster::with(1, arguments).map(Self)
     }
 
-    /// Returns the URL of the server.
-    #[must_use]
-    pub fn url(&self) -> String {
-        self.0.url()
-    }
-
-    /// Returns the port of the server.
-    #[must_use]
-    pub fn port(&self) -> u16 {
-        self.0.port(0)
-    }
-
-    /// Returns the directory of the server.
-    #[must_use]
-    pub fn directory(&self) -> &Path {
-        self.0.directory()
-    }
-
-    /// Ends the server at once, as a crash does.
-    pub fn kill(&mut self) {
-        self.0.kill(0);
-    }
-
-    /// Stops the server until [`cont`](Self::cont).
-    pub fn stop(&self) {
-        self.0.stop(0);
-    }
-
-    /// Lets a stopped server go on.
-    pub fn cont(&self) {
-        self.0.cont(0);
-    }
-
-    /// Kills the server and starts it again, on the same ports and files. Does not wait until it is up.
-    pub fn restart(&mut self) {
-        self.0.restart(0);
-    }
-
     /// Sends a request, as [`EtcdCluster::ask`].
     #[must_use]
     pub fn ask(&self, path: &str, body: &str) -> Option<String> {
@@ -377,23 +217,8 @@ impl EtcdServer {
     /// If the server does not reply.
     #[must_use]
     pub fn metrics(&self) -> String {
-        self.0.members[0].http("GET /metrics", "", Duration::from_secs(10)).expect("a reply")
+        self.0.http(0, "GET /metrics", "", Duration::from_secs(10)).expect("a reply")
     }
-}
-
-/// Makes a certificate. Returns `false` if there is no program for it.
-fn certify(directory: &Path) -> bool {
-    let mut openssl = Command::new("openssl");
-    openssl.args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]);
-    openssl.args(["-subj", "/CN=test", "-addext", "subjectAltName=IP:127.0.0.1"]);
-    openssl.args(["-addext", "basicConstraints=critical,CA:FALSE", "-keyout", "key.pem", "-out", "cert.pem"]);
-    let status = openssl.current_dir(directory).stdout(Stdio::null()).stderr(Stdio::null()).status();
-    status.map(|status| assert!(status.success(), "openssl failed")).is_ok()
-}
-
-/// In memory if possible: etcd writes every change to the disk before it answers.
-fn directory() -> tempfile::TempDir {
-    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a directory for the servers")
 }
 
 fn program() -> String {

@@ -4,6 +4,7 @@
 mod chromedriver;
 mod cluster_setup;
 mod corpus;
+mod ensemble;
 mod etcd_server;
 mod keeper;
 mod lateness;
@@ -27,7 +28,8 @@ mod zookeeper;
 pub use chromedriver::Chromedriver;
 pub use cluster_setup::ClusterSetup;
 pub use corpus::corpus;
-pub use etcd_server::{EtcdCluster, EtcdServer};
+pub use ensemble::{Ensemble, Kind, Single};
+pub use etcd_server::{Etcd, EtcdCluster, EtcdServer};
 pub use lateness::Lateness;
 pub use mysql_server::MysqlServer;
 pub use pgbouncer::PgBouncer;
@@ -42,7 +44,7 @@ pub use shared::Shared;
 pub use slow_disk::SlowDisk;
 pub use test_process::TestProcess;
 pub use wall_clock::wall_clock;
-pub use zookeeper::{ZookeeperCluster, ZookeeperServer};
+pub use zookeeper::{Zookeeper, ZookeeperCluster, ZookeeperServer};
 
 use std::{
     future::Future,

@@ -1,12 +1,12 @@
 //! A real MariaDB or MySQL server on a free port of this machine.
 
-use crate::{GENEROUS, Signal, eventually_within, free_port, keeper::spawn, missing, signals};
+use crate::{GENEROUS, Signal, eventually_within, free_port, keeper, keeper::Kept, missing};
 use rustix::process::{Pid, getuid};
 use std::{
     fs, io,
     os::unix::{fs::chown, process::CommandExt},
     path::{Path, PathBuf},
-    process::{Child, Command, Output, Stdio},
+    process::{Command, Output, Stdio},
 };
 
 /// The user `nobody`: the server refuses to run as root.
@@ -18,16 +18,11 @@ const NOBODY: u32 = 65_534;
 pub struct MysqlServer {
     program: PathBuf,
     is_mariadb: bool,
-    /// A shell that kills the server when its standard input closes, which it does when this process dies.
-    keeper: Option<Child>,
-    pid: Option<Pid>,
+    kept: Kept,
     port: u16,
     settings: Vec<String>,
     directory: tempfile::TempDir,
 }
-
-const KEEPER: &str =
-    r#""$0" "$@" >>server.log 2>&1 & echo $!; read -r _; kill -9 $! 2>/dev/null; wait $! 2>/dev/null"#;
 
 /// What the server runs when it starts.
 const INIT: &str = "CREATE DATABASE IF NOT EXISTS locker;
@@ -84,7 +79,7 @@ impl MysqlServer {
         own(&init);
         let settings = settings.iter().map(ToString::to_string).collect();
         let mut server =
-            Self { program, is_mariadb, keeper: None, pid: None, port: free_port(), settings, directory };
+            Self { program, is_mariadb, kept: Kept::default(), port: free_port(), settings, directory };
         server.install();
         server.launch();
         server.wait_until_up(true);
@@ -154,7 +149,7 @@ impl MysqlServer {
 
     /// Kills the server. What it has not written to the disk is lost only if it was told not to wait for it.
     pub fn kill_nine(&mut self) {
-        self.stop();
+        self.kept.kill();
     }
 
     /// Starts a server that was killed.
@@ -171,7 +166,7 @@ impl MysqlServer {
     /// # Panics
     /// If it does not come up.
     pub fn restart(&mut self) {
-        self.stop();
+        self.kept.kill();
         self.start_again();
     }
 
@@ -194,7 +189,7 @@ impl MysqlServer {
     /// # Panics
     /// If it does not come up.
     pub fn crash_to(&mut self, saved: tempfile::TempDir) {
-        self.stop();
+        self.kept.kill();
         let data = self.directory.path().join("data");
         fs::remove_dir_all(&data).expect("the files of the server");
         copy(saved.path(), &data);
@@ -204,22 +199,13 @@ impl MysqlServer {
 
     /// Sends a signal to the server, such as `Signal::STOP`.
     pub fn signal(&self, signal: Signal) {
-        signals::send(self.pid, signal);
+        self.kept.signal(signal);
     }
 
     /// Returns the process of the server.
     #[must_use]
     pub fn processes(&self) -> Vec<Pid> {
-        self.pid.into_iter().collect()
-    }
-
-    fn stop(&mut self) {
-        self.signal(Signal::KILL);
-        self.pid = None;
-        if let Some(mut keeper) = self.keeper.take() {
-            drop(keeper.stdin.take());
-            drop(keeper.wait());
-        }
+        self.kept.pid().into_iter().collect()
     }
 
     fn prepare(&self, command: &mut Command) {
@@ -251,10 +237,10 @@ impl MysqlServer {
     }
 
     fn launch(&mut self) {
-        let mut command = Command::new("sh");
+        let mut command = keeper::shell(&self.directory.path().join("server.log"));
         self.prepare(&mut command);
         let directory = self.directory.path().to_string_lossy().into_owned();
-        command.args(["-c", KEEPER]).arg(&self.program).arg("--no-defaults").arg(self.data());
+        command.arg(&self.program).arg("--no-defaults").arg(self.data());
         command.args([format!("--port={}", self.port), format!("--socket={directory}/socket")]);
         command.arg(format!("--tmpdir={directory}"));
         command.args([format!("--pid-file={directory}/pid"), format!("--init-file={directory}/init.sql")]);
@@ -270,8 +256,7 @@ impl MysqlServer {
             command.args(["--innodb-redo-log-capacity=32M", "--mysqlx=OFF", "--secure-file-priv=NULL"]);
         }
         command.args(self.settings.iter().map(|setting| setting.replace("{dir}", &directory)));
-        let (keeper, pid) = spawn(command);
-        (self.keeper, self.pid) = (Some(keeper), pid);
+        self.kept.start(command);
     }
 
     /// The port of a new server may have been taken meanwhile.
@@ -281,8 +266,8 @@ impl MysqlServer {
             if self.try_sql("SELECT 1").is_ok() {
                 return Some(());
             }
-            if self.pid.is_some_and(signals::has_ended) {
-                self.stop();
+            if self.kept.has_ended() {
+                self.kept.kill();
                 launched += 1;
                 let log = self.directory.path().join("server.log");
                 assert!(launched < 5, "no start:\n{}", fs::read_to_string(log).unwrap_or_default());
@@ -293,12 +278,6 @@ impl MysqlServer {
             }
             None
         });
-    }
-}
-
-impl Drop for MysqlServer {
-    fn drop(&mut self) {
-        self.stop();
     }
 }
 

@@ -1,12 +1,12 @@
 //! A real PostgreSQL server on a free port of this machine.
 
-use crate::{GENEROUS, Signal, eventually, eventually_within, free_port, keeper::spawn, missing, signals};
+use crate::{GENEROUS, Signal, eventually, eventually_within, free_port, keeper, keeper::Kept, missing};
 use rustix::process::{Pid, getuid};
 use std::{
     fs,
     os::unix::{fs::chown, process::CommandExt},
     path::{Path, PathBuf},
-    process::{Child, Command, Output, Stdio},
+    process::{Command, Output, Stdio},
 };
 
 /// The user `nobody`: the programs of PostgreSQL refuse to run as root.
@@ -17,16 +17,14 @@ const NOBODY: u32 = 65_534;
 #[derive(Debug)]
 pub struct PostgresServer {
     programs: PathBuf,
-    /// A shell that stops the server when its standard input closes, which it does when this process dies.
-    keeper: Option<Child>,
-    pid: Option<Pid>,
+    kept: Kept,
     port: u16,
     settings: Vec<String>,
     directory: tempfile::TempDir,
 }
 
 /// The server may be stopped by a signal. `QUIT` is an immediate stop, which a start recovers from as from a crash.
-const KEEPER: &str = r#""$0" "$@" >>server.log 2>&1 & echo $!; read -r _; kill -CONT $! 2>/dev/null; kill -QUIT $! 2>/dev/null; wait $! 2>/dev/null"#;
+const STOPPED: &str = "kill -CONT $! 2>/dev/null; kill -QUIT $! 2>/dev/null";
 
 impl PostgresServer {
     /// Starts a server without `fsync`: with the newest programs in `/usr/lib/postgresql`, in the `PATH`, or in the
@@ -101,7 +99,7 @@ impl PostgresServer {
         if getuid().is_root() {
             chown(directory.path(), Some(NOBODY), Some(NOBODY)).expect("a directory of the server's user");
         }
-        Self { programs, keeper: None, pid: None, port: free_port(), settings, directory }
+        Self { programs, kept: Kept::default(), port: free_port(), settings, directory }
     }
 
     /// Returns the port of the server.
@@ -180,7 +178,7 @@ impl PostgresServer {
 
     /// Sends a signal to the main process of the server, such as `Signal::STOP`. The connections continue.
     pub fn signal(&self, signal: Signal) {
-        signals::send(self.pid, signal);
+        self.kept.signal(signal);
     }
 
     /// Returns the processes of the server: the main one, and those that it has started so far.
@@ -189,21 +187,17 @@ impl PostgresServer {
         // A server that recovers refuses the question.
         let others = self.try_psql("SELECT pid FROM pg_stat_activity").unwrap_or_default();
         let others = others.lines().filter_map(|pid| Pid::from_raw(pid.parse().ok()?));
-        self.pid.into_iter().chain(others).collect()
+        self.kept.pid().into_iter().chain(others).collect()
     }
 
     fn stop(&mut self, signal: Signal) {
         self.signal(Signal::CONT);
         self.signal(signal);
-        if let Some(mut keeper) = self.keeper.take() {
-            if signal == Signal::INT {
-                // The keeper would stop the server at once.
-                eventually("the server's end", || (!self.file("data/postmaster.pid").exists()).then_some(()));
-            }
-            drop(keeper.stdin.take());
-            drop(keeper.wait());
+        if signal == Signal::INT && self.kept.pid().is_some() {
+            // The shell would stop the server at once.
+            eventually("the server's end", || (!self.file("data/postmaster.pid").exists()).then_some(()));
         }
-        self.pid = None;
+        self.kept.end();
     }
 
     fn file(&self, name: &str) -> PathBuf {
@@ -244,9 +238,9 @@ impl PostgresServer {
     }
 
     fn launch(&mut self) {
-        let mut command = Command::new("sh");
+        let mut command = keeper::shell_with(&self.file("server.log"), STOPPED);
         self.prepare(&mut command);
-        command.args(["-c", KEEPER]).arg(self.programs.join("postgres")).args(["-D", "data", "-k", ""]);
+        command.arg(self.programs.join("postgres")).args(["-D", "data", "-k", ""]);
         command.args(["-h", "127.0.0.1", "-p", &self.port.to_string()]);
         // Files in the directory of the server, which a killed server leaves nowhere else.
         command.args(["-c", "dynamic_shared_memory_type=mmap"]);
@@ -254,8 +248,7 @@ impl PostgresServer {
         for setting in &self.settings {
             command.arg("-c").arg(setting.replace("{dir}", &directory));
         }
-        let (keeper, pid) = spawn(command);
-        (self.keeper, self.pid) = (Some(keeper), pid);
+        self.kept.start(command);
     }
 
     /// A killed server leaves connections behind that hinder the next start for some milliseconds. The port of a new
@@ -266,7 +259,7 @@ impl PostgresServer {
             if self.run_psql("postgres", "SELECT 1").status.success() {
                 return Some(());
             }
-            if self.pid.is_some_and(signals::has_ended) {
+            if self.kept.has_ended() {
                 self.stop(Signal::QUIT);
                 if is_new {
                     self.port = free_port();
@@ -275,12 +268,6 @@ impl PostgresServer {
             }
             None
         });
-    }
-}
-
-impl Drop for PostgresServer {
-    fn drop(&mut self) {
-        self.stop(Signal::QUIT);
     }
 }
 

@@ -40,7 +40,7 @@ mod linux {
             let before = sched_getaffinity(None)?;
             let mut free = (0..CpuSet::MAX_CPU).filter(|number| before.is_set(*number));
             let (Some(one), Some(other)) = (free.next(), free.next()) else { return Ok(None) };
-            let pinned = Self { server: server.pid, before };
+            let pinned = Self { server: server.process(), before };
             keep(Some(getpid()), &only(one))?;
             keep(pinned.server, &only(other))?;
             Ok(Some(pinned))

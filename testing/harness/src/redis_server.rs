@@ -1,22 +1,19 @@
 //! A real `redis-server` on a free port of this machine.
 
-use crate::{eventually, free_port, keeper::spawn, missing, signals, wall_clock};
+use crate::{eventually, free_port, keeper, keeper::Kept, missing, wall_clock};
 use redis::{Client, Connection, FromRedisValue};
 use rustix::process::Pid;
 pub use rustix::process::Signal;
 use std::{
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{Command, Stdio},
     time::Duration,
 };
 
 /// A running server. Dropping it kills the server and deletes its files.
 #[derive(Debug)]
 pub struct RedisServer {
-    /// A shell that kills the server when its standard input closes, which it does when this process dies. The shell
-    /// ends after the server, so that the port is free.
-    keeper: Option<Child>,
-    pub(crate) pid: Option<Pid>,
+    kept: Kept,
     port: u16,
     arguments: Vec<String>,
     directory: tempfile::TempDir,
@@ -25,9 +22,6 @@ pub struct RedisServer {
 }
 
 const SENTINEL_FILE: &str = "sentinel.conf";
-
-const KEEPER: &str =
-    r#""$0" "$@" >>server.log 2>&1 & echo $!; read -r _; kill -9 $! 2>/dev/null; wait $! 2>/dev/null"#;
 
 impl RedisServer {
     /// Starts a server: the `redis-server` in the `PATH`, or the program that the environment variable
@@ -69,7 +63,7 @@ impl RedisServer {
         let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
         let port = free_port();
         let mut server =
-            Self { keeper: None, pid: None, port, arguments, directory, is_sentinel: false, environment };
+            Self { kept: Kept::default(), port, arguments, directory, is_sentinel: false, environment };
         server.launch();
         server.wait_until_up();
         Some(server)
@@ -90,7 +84,7 @@ impl RedisServer {
         std::fs::write(directory.path().join(SENTINEL_FILE), file).expect("the sentinel's file");
         let (arguments, environment) = (Vec::new(), Vec::new());
         let mut sentinel =
-            Self { keeper: None, pid: None, port, arguments, directory, is_sentinel: true, environment };
+            Self { kept: Kept::default(), port, arguments, directory, is_sentinel: true, environment };
         sentinel.launch();
         sentinel.wait_until_up();
         Some(sentinel)
@@ -121,23 +115,18 @@ impl RedisServer {
 
     /// Ends the server at once, as a crash does.
     pub fn kill(&mut self) {
-        self.signal(Signal::KILL);
-        self.pid = None;
-        if let Some(mut keeper) = self.keeper.take() {
-            drop(keeper.stdin.take());
-            drop(keeper.wait());
-        }
+        self.kept.kill();
     }
 
     /// Sends a signal, such as `Signal::STOP`.
     pub fn signal(&self, signal: Signal) {
-        signals::send(self.pid, signal);
+        self.kept.signal(signal);
     }
 
     /// Returns the process of the server, while it runs.
     #[must_use]
     pub fn process(&self) -> Option<Pid> {
-        self.pid
+        self.kept.pid()
     }
 
     /// Returns the port of the server.
@@ -200,8 +189,8 @@ impl RedisServer {
     fn launch(&mut self) {
         let port = self.port.to_string();
         let directory = self.directory.path().to_string_lossy().into_owned();
-        let mut command = Command::new("sh");
-        command.current_dir(self.directory.path()).args(["-c", KEEPER, &program()]);
+        let mut command = keeper::shell(&self.directory.path().join("server.log"));
+        command.current_dir(self.directory.path()).arg(program());
         if self.is_sentinel {
             command.args([SENTINEL_FILE, "--sentinel"]);
         } else {
@@ -210,8 +199,7 @@ impl RedisServer {
         command.envs(self.environment.iter().cloned());
         let fill = |argument: &String| argument.replace("{dir}", &directory).replace("{port}", &port);
         command.args(self.arguments.iter().map(fill));
-        let (keeper, pid) = spawn(command);
-        (self.keeper, self.pid) = (Some(keeper), pid);
+        self.kept.start(command);
     }
 
     fn wait_until_up(&self) {

@@ -1,6 +1,7 @@
 //! The stores under torture: how each of them is reached, broken and mended, and what it must not leave behind.
 
 mod cluster;
+mod ensemble;
 mod etcd;
 mod fake;
 mod files;
@@ -12,8 +13,10 @@ mod sentinel;
 mod zookeeper;
 
 use clap::ValueEnum;
+use ensemble::Members;
 use fastrand::Rng;
 use locker_checker::format::Losses;
+use locker_harness::{EtcdCluster, ZookeeperCluster};
 use rustix::process::Pid;
 use std::{thread, time::Duration};
 
@@ -138,9 +141,9 @@ impl Store {
                 Topology::Cluster => Box::new(cluster::Cluster::start()?),
             },
             Self::Postgres => Box::new(postgres::Postgres::start()?),
-            Self::Etcd => Box::new(etcd::Etcd::start()?),
+            Self::Etcd => Box::new(Members::of(EtcdCluster::start)?),
             Self::Mysql => Box::new(mysql::Mysql::start()?),
-            Self::Zookeeper => Box::new(zookeeper::Zookeeper::start()?),
+            Self::Zookeeper => Box::new(Members::of(ZookeeperCluster::start)?),
             Self::Files => Box::new(files::Files::start()),
             Self::Fake => Box::new(fake::Fake("served")),
             Self::FakeTicked => Box::new(fake::Fake("ticked")),
