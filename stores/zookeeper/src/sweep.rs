@@ -1,6 +1,8 @@
 //! Removes what processes have left behind that have ended: values that matter no more, and messages.
 //!
-//! No clock of a server enters. A value is removed if a process has seen it unchanged for as long as it matters.
+//! No clock of a server enters. A value is removed if a process has seen it unchanged for as long as it matters, or if
+//! by the clock of the store it was written that long ago: the first needs a process that lives for hours, the second
+//! only many that come.
 
 use super::{
     errors::{Failure, Meaning},
@@ -9,10 +11,11 @@ use super::{
     link::Link,
     ops::{ANY, Done, Kind, Op},
     removal::kept,
-    stored::lasts,
+    stored::{lasts, value},
+    wire::Stat,
 };
 use futures_util::future::join_all;
-use locker_cas::Version;
+use locker_cas::{Stamped, Version, ticker::Ticking};
 use locker_core::{background, clock::Timestamp, id::Id};
 use std::{
     collections::{HashMap, HashSet},
@@ -27,6 +30,9 @@ const EVERY: Duration = Duration::from_secs(60 * 60);
 const AT_ONCE: usize = 32;
 const REMEMBERED: usize = 100_000;
 
+/// How soon a process looks at some of the values: after its first calls.
+const SOON: Duration = Duration::from_millis(50);
+
 /// What one process has seen of what it may remove.
 #[derive(Debug, Default)]
 pub(super) struct Sweeper {
@@ -40,6 +46,9 @@ impl Exchange {
     /// Sweeps until it is dropped.
     pub(super) async fn keep_sweeping(&self) {
         let mut sweeper = Sweeper::default();
+        background::sleep(SOON).await;
+        // An error is for the next process.
+        drop(self.glean(&self.keys.bucket(Id::random().jitter(BUCKETS)).into()).await);
         loop {
             background::sleep(EVERY + EVERY / 1024 * Id::random().jitter(256)).await;
             // An error is for the next time.
@@ -89,15 +98,10 @@ impl Exchange {
         sweeper.values.retain(|path, _| present.contains(path) || !is_here(path));
         let mut over = Vec::new();
         for page in paths.chunks(AT_ONCE) {
-            let asked = |link: Link| {
-                let asked = join_all(page.iter().map(|path| link.get(path)));
-                async move { asked.await.into_iter().collect::<Result<Vec<_>, _>>() }
-            };
-            let found = self.client.repeat(self.by(), asked).await?;
+            let found = self.read(page).await?;
             // After the answer: it was there by then.
             let now = Timestamp::now();
-            for (path, found) in page.iter().zip(found) {
-                let Some((stored, stat)) = found else { continue };
+            for (path, (stored, stat)) in found {
                 if let Some(kept) = kept(lasts(&stored))
                     && sweeper.is_over(path, stat.mzxid, kept, now)
                 {
@@ -109,6 +113,40 @@ impl Exchange {
             self.remove(bucket, over).await?;
         }
         Ok(())
+    }
+
+    /// Removes those of some values of a bucket that matter no more by the clock of the store. Returns how many.
+    pub(super) async fn glean(&self, bucket: &Arc<str>) -> Result<usize, Failure> {
+        let mut names = self.client.repeat(self.by(), |link| link.children(bucket)).await?;
+        if !names.is_empty() {
+            let len = u32::try_from(names.len()).unwrap_or(u32::MAX);
+            names.rotate_left(usize::try_from(Id::random().jitter(len)).unwrap_or(0));
+        }
+        let paths: Vec<Arc<str>> =
+            names.into_iter().take(AT_ONCE).map(|name| format!("{bucket}/{name}").into()).collect();
+        let found = self.read(&paths).await?;
+        let Some(time) = self.clock.clock().time() else { return Ok(0) };
+        let is_over = |stored: &[u8]| {
+            let (Some(kept), Some(stamped)) = (kept(lasts(stored)), Stamped::of(&value(stored.to_vec())))
+            else {
+                return false;
+            };
+            let gaps = if stamped.counts_gaps { time.gaps } else { Duration::ZERO };
+            time.now + gaps > stamped.at + kept
+        };
+        let over = found.into_iter().filter(|(_, (stored, _))| is_over(stored));
+        let over: Vec<_> = over.map(|(path, (_, stat))| (Arc::clone(path), stat.mzxid)).collect();
+        self.remove(bucket, &over).await
+    }
+
+    /// Reads those of these values that are there.
+    async fn read<'a>(&self, paths: &'a [Arc<str>]) -> Result<Vec<(&'a Arc<str>, (Vec<u8>, Stat))>, Failure> {
+        let asked = |link: Link| {
+            let asked = join_all(paths.iter().map(|path| link.get(path)));
+            async move { asked.await.into_iter().collect::<Result<Vec<_>, _>>() }
+        };
+        let found = self.client.repeat(self.by(), asked).await?;
+        Ok(paths.iter().zip(found).filter_map(|(path, found)| Some((path, found?))).collect())
     }
 
     /// Removes the messages to processes that were gone the last time, too.

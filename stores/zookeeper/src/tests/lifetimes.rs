@@ -224,6 +224,37 @@ async fn sweeps_remove_what_nobody_removes() {
     hears(&other, &other, "living inboxes are kept").await;
 }
 
+/// No process lives long enough to sweep. The clock of the store has moved on, as by many that came.
+#[tokio::test]
+async fn short_visits_remove_what_is_over_by_the_clock() {
+    let Some(server) = ZookeeperServer::start() else { return };
+    let observer = party(&server.url()).await.backend;
+    let locker = process(&server.url()).await;
+    let guard = locker.lock("held").lease(Duration::from_secs(3600)).acquire().await.unwrap();
+    locker.lock("released").acquire().await.unwrap().release().await.unwrap();
+    let exchange = &observer.exchange;
+    let place = |key: &str| exchange.keys.place(Key::named("", "lock", key).as_str()).unwrap();
+    let [held, released] = ["held", "released"].map(place);
+    let link = link(&observer).await;
+    let (value, _) = link.get(&released.value).await.unwrap().expect("the released lock");
+    let copy = |number| Op::create(&format!("{}/copy", exchange.keys.bucket(number)), &value, Kind::Kept);
+    link.multi((0..BUCKETS).map(copy).collect()).await.unwrap();
+    assert_eq!(exchange.glean(&released.bucket).await.unwrap(), 0, "not yet");
+    let before = count_values(&observer).await;
+    let path = format!("/locker/clock/{}", data(&observer, "/locker/clock").await.unwrap());
+    let moved = data(&observer, &path).await.unwrap();
+    let (time, gaps) = moved.split_once(' ').unwrap();
+    let later = time.parse::<u64>().unwrap() + 300_000_000;
+    link.carry_out(&Op::set(&path, format!("{later} {gaps}").as_bytes(), ANY)).await.unwrap();
+    let visitor = party(&server.url()).await;
+    until("a removal by a visitor", async || count_values(&observer).await < before).await;
+    visitor.backend.exchange.glean(&released.bucket).await.unwrap();
+    visitor.backend.exchange.glean(&held.bucket).await.unwrap();
+    assert!(link.get(&released.value).await.unwrap().is_none());
+    assert!(link.get(&held.value).await.unwrap().is_some(), "held for an hour");
+    guard.release().await.unwrap();
+}
+
 #[tokio::test]
 async fn nothing_but_values_is_left_in_the_end() {
     let Some(server) = ZookeeperServer::start() else { return };
