@@ -2,6 +2,7 @@
 //! the application cannot starve them.
 
 pub mod alarm;
+mod ending;
 mod timers;
 
 #[cfg(feature = "_world")]
@@ -11,6 +12,7 @@ use crate::{
     error::{Error, ErrorKind, Result},
     process::PerProcess,
 };
+pub use ending::{Ending, ended};
 use std::{
     future::{Future, pending},
     io,

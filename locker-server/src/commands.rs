@@ -14,8 +14,11 @@ mod target;
 pub(crate) mod unlock;
 
 use crate::cli::{Command, parse};
-use std::{io::IsTerminal, process::ExitCode};
+use std::{io::IsTerminal, process::ExitCode, time::Duration};
 use tracing_subscriber::EnvFilter;
+
+/// How long the program waits for the end of its session with the store.
+const END_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Runs the program with the arguments of this process.
 #[must_use]
@@ -33,7 +36,7 @@ pub fn main() -> ExitCode {
         }
     };
     let code = runtime.block_on(async {
-        match cli.command {
+        let code = match cli.command {
             Command::Serve(options) => serve::serve(*options).await,
             Command::Run(options) => run::run(options).await,
             Command::Lead(options) => lead::lead(options).await,
@@ -44,7 +47,10 @@ pub fn main() -> ExitCode {
             Command::Health(options) => health::health(options).await,
             Command::Completions(options) => packaging::completions(&options),
             Command::Man(options) => packaging::man(&options),
-        }
+        };
+        // The background thread ends with the process.
+        locker_runtime::private::bindings::ended(END_TIMEOUT).await;
+        code
     });
     runtime.shutdown_background();
     code

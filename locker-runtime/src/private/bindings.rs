@@ -41,7 +41,7 @@ use locker_core::{
     primitives::{HoldKind, Value, rate_limiter::Quota},
     process::{OfProcess, PerProcess, Process},
 };
-pub use locker_core::{blocking::Rest, primitives::record::Slots};
+pub use locker_core::{background::ended, blocking::Rest, primitives::record::Slots};
 use std::{
     fmt,
     future::Future,

@@ -143,6 +143,7 @@ pub(super) struct State {
 impl Session {
     /// Keeps the session alive until the store is dropped, which holds the other side of `status`.
     pub(super) async fn keep(mut self, status: watch::Sender<Status>) {
+        let _ending = background::Ending::new();
         let clock = Arc::clone(&self.clock);
         tokio::select! {
             () = self.stay_connected(&status) => {}
