@@ -1,6 +1,6 @@
 //! The value of one key: its state, and what outlives the state.
 
-use super::messages::Holds;
+use super::{messages::Holds, ticked::Next, time::Time};
 use locker_core::{
     clock::Timestamp,
     error::{Error, ErrorKind, Result},
@@ -8,7 +8,7 @@ use locker_core::{
     primitives::{AnyState, Context, Reply, Request, TOMBSTONE, Tombstones},
 };
 use serde::{Deserialize, Serialize};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// The first byte of every value.
 const MAGIC: u8 = b'L';
@@ -108,13 +108,12 @@ impl Stored {
     }
 }
 
-/// The time of a value, for a clock that is made anew.
+/// When a value was written, by a clock that processes move on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamped {
-    /// When the value was written.
-    pub at: Timestamp,
-    /// Whether its time goes on while no process moves the clock.
-    pub counts_gaps: bool,
+    pub(super) at: Timestamp,
+    /// Whether its time goes on while no process moves the clock. Of what is left of a former state nobody knows.
+    counts_gaps: Option<bool>,
 }
 
 impl Stamped {
@@ -122,8 +121,45 @@ impl Stamped {
     #[must_use]
     pub fn of(value: &[u8]) -> Option<Self> {
         let Stored { entry, stamp, .. } = Stored::from_bytes(value).ok()?;
-        // What is left of a former state may be that of a limit.
-        Some(Self { at: stamp, counts_gaps: entry.counts_gaps().unwrap_or(true) })
+        Some(Self { at: stamp, counts_gaps: entry.counts_gaps() })
+    }
+
+    /// Returns whether it was surely written at least `ago` before the present time.
+    #[must_use]
+    pub fn is_past(&self, time: &Time, ago: Duration) -> bool {
+        let gaps = if self.counts_gaps == Some(true) { time.gaps } else { Duration::ZERO };
+        time.now + gaps >= self.at + ago
+    }
+}
+
+/// The latest time of all values, at which a clock is made anew that was lost.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Latest {
+    time: Timestamp,
+    with_gaps: Timestamp,
+}
+
+impl Latest {
+    /// Takes note of a value.
+    pub fn see(&mut self, value: &[u8]) {
+        match Stamped::of(value) {
+            Some(Stamped { at, counts_gaps: Some(false) }) => self.time = self.time.max(at),
+            // What is left of a former state may be that of a limit.
+            Some(Stamped { at, .. }) => self.with_gaps = self.with_gaps.max(at),
+            None => {}
+        }
+    }
+
+    /// Returns where the clock begins: at the wall clock only if there is no value. Values that count gaps are ahead of
+    /// the others by the gaps.
+    #[must_use]
+    pub fn next(self) -> Next {
+        let Self { time, with_gaps } = self;
+        let mut time = if time == Timestamp::default() { with_gaps } else { time };
+        if time == Timestamp::default() {
+            time = time + SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+        }
+        Next { time, gaps: with_gaps.since(time) }
     }
 }
 

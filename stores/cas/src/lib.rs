@@ -56,7 +56,7 @@ pub use backend::{
     ABSENT, Backend, Draw, Epoch, Holder, Inbox, Message, NO_VERSION, Outcome, Received, Values, Version,
     Write, random_inbox,
 };
-pub use entry::Stamped;
+pub use entry::{Latest, Stamped};
 pub use locker_core::{
     clock::Timestamp,
     error::{Error, ErrorKind, Result},

@@ -44,8 +44,9 @@ pub trait Ticking: Send + Sync + 'static {
     /// Errors are for the next tick.
     fn tick(&self, from: Tick, next: Next) -> BoxFuture<'_, ()>;
 
-    /// Returns what the time with the gaps is at least, 0 if the store does not tell.
-    fn least(&self) -> BoxFuture<'_, Timestamp>;
+    /// Returns what the time with the gaps is at least, 0 if the store never tells. `None` if it does not answer now, and
+    /// a tick would lose what has passed.
+    fn least(&self) -> BoxFuture<'_, Option<Timestamp>>;
 
     /// Returns how long an answer takes.
     fn round_trip(&self) -> Duration;
@@ -78,13 +79,19 @@ impl Clock {
         lock(&self.state).next(Timestamp::now(), least)
     }
 
+    /// As [`next`](Self::next), unless nobody knows how old the known tick is: the next one would lose the time since.
+    #[must_use]
+    pub fn next_of_known_age(&self) -> Option<(Tick, Next)> {
+        if self.is_old() { None } else { self.next(Timestamp::default()) }
+    }
+
     /// Returns whether no gap is on its way.
     pub(crate) fn is_settled(&self) -> bool {
         lock(&self.state).is_settled(Timestamp::now())
     }
 
     /// Returns whether nobody knows how old the known tick is.
-    fn is_old(&self) -> bool {
+    pub fn is_old(&self) -> bool {
         lock(&self.state).is_old()
     }
 
@@ -148,8 +155,8 @@ pub async fn settle(store: &impl Ticking) {
 
 /// Ticks now, if time has passed.
 pub(crate) async fn tick(store: &impl Ticking) {
-    let least = if store.clock().is_old() { store.least().await } else { Timestamp::default() };
-    if let Some((from, next)) = store.clock().next(least) {
+    let least = if store.clock().is_old() { store.least().await } else { Some(Timestamp::default()) };
+    if let Some((from, next)) = least.and_then(|least| store.clock().next(least)) {
         store.tick(from, next).await;
     }
 }
@@ -164,14 +171,18 @@ mod tests {
     /// A store whose time with the gaps is at least `least`, and the ticks that it was sent.
     struct Ticks {
         clock: Clock,
-        least: Timestamp,
+        least: Mutex<Option<Timestamp>>,
         sent: Mutex<Vec<Next>>,
     }
 
     impl Ticks {
         fn new(source: Source) -> Self {
             let now = Timestamp::now();
-            let ticks = Self { clock: Clock::default(), least: now + 7 * INTEREST, sent: Mutex::default() };
+            let ticks = Self {
+                clock: Clock::default(),
+                least: Mutex::new(Some(now + 7 * INTEREST)),
+                sent: Mutex::default(),
+            };
             ticks.clock.learn(tick(now), source);
             eventually("some time to pass", || ticks.clock.next(now));
             ticks
@@ -193,8 +204,8 @@ mod tests {
             Box::pin(async {})
         }
 
-        fn least(&self) -> BoxFuture<'_, Timestamp> {
-            Box::pin(async { self.least })
+        fn least(&self) -> BoxFuture<'_, Option<Timestamp>> {
+            Box::pin(async { *lock(&self.least) })
         }
 
         fn round_trip(&self) -> Duration {
@@ -218,6 +229,20 @@ mod tests {
         assert!(next.gaps > 6 * INTEREST, "the store tells how old the tick was: {next:?}");
         block_on(settle(&read));
         assert_eq!(read.count(), 1);
+    }
+
+    /// A tick at an unknown time would take that for the time of the last one.
+    #[test]
+    fn no_tick_hides_a_gap() {
+        let read = Ticks::new(Source::Read);
+        assert!(read.clock.next_of_known_age().is_none());
+        let least = lock(&read.least).take();
+        block_on(settle(&read));
+        assert_eq!(read.count(), 0, "the store does not answer");
+        *lock(&read.least) = least;
+        block_on(settle(&read));
+        assert!(lock(&read.sent)[0].gaps > 6 * INTEREST);
+        eventually("some time to pass", || read.clock.next_of_known_age());
     }
 
     #[test]

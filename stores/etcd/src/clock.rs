@@ -10,7 +10,7 @@ use super::{
 };
 use futures_util::future::BoxFuture;
 use locker_cas::{
-    Basis, Found, Stamped,
+    Basis, Found, Latest,
     ticked::{Next, Source, Tick},
     ticker::{Clock, Ticking},
 };
@@ -28,7 +28,7 @@ use std::{
         Arc,
         atomic::{AtomicI64, Ordering},
     },
-    time::{Duration, SystemTime},
+    time::Duration,
 };
 
 /// How many values are read at once when a clock is made anew.
@@ -198,33 +198,20 @@ impl EtcdClock {
         Ok(())
     }
 
-    /// Returns the latest time of all values. Those that count gaps are ahead of the others by the gaps.
+    /// Returns the latest time of all values.
     async fn of_values(&self) -> Result<Next, Failure> {
-        let (mut time, mut with_gaps) = (Timestamp::default(), Timestamp::default());
+        let mut latest = Latest::default();
         let (mut key, end) = (self.keys.key(""), end_of_prefix(&self.keys.key("")));
         loop {
             let range = Range { key, end: end.clone(), limit: PAGE, revision: 0 };
             let answer: RangeAnswer = self.client.call("/etcdserverpb.KV/Range", range, Repeat::Yes).await?;
-            for kv in &answer.kvs {
-                match Stamped::of(&kv.value) {
-                    Some(Stamped { at, counts_gaps: false }) => time = time.max(at),
-                    Some(Stamped { at, counts_gaps: true }) => with_gaps = with_gaps.max(at),
-                    None => {}
-                }
-            }
+            answer.kvs.iter().for_each(|kv| latest.see(&kv.value));
             match answer.kvs.last() {
                 Some(last) if answer.more => key = successor(&last.key),
                 _ => break,
             }
         }
-        if time == Timestamp::default() {
-            time = with_gaps;
-        }
-        if time == Timestamp::default() {
-            let wall = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
-            time = time + wall;
-        }
-        Ok(Next { time, gaps: with_gaps.since(time) })
+        Ok(latest.next())
     }
 
     fn read(&self, kv: &KeyValue) -> Result<Tick, Failure> {
@@ -266,8 +253,9 @@ impl Ticking for EtcdClock {
         Box::pin(async move { drop(self.write(from, next).await) })
     }
 
-    fn least(&self) -> BoxFuture<'_, Timestamp> {
-        Box::pin(self.gauge.least())
+    fn least(&self) -> BoxFuture<'_, Option<Timestamp>> {
+        // A lease that does not answer goes on counting.
+        Box::pin(async { Some(self.gauge.least().await) })
     }
 
     fn round_trip(&self) -> Duration {

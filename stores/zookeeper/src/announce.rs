@@ -92,8 +92,8 @@ async fn claim(exchange: &Exchange, state: &mut State, link: &Link) -> Result<()
     state.has_inbox = true;
     let mail = keys.mail(shared.inbox());
     ensure_generation(exchange, link).await?;
-    let watched =
-        [link.watch(&mail, true), link.watch(&keys.clock(), true), link.watch(&keys.values(), false)];
+    let nodes = [(&mail, true), (&keys.clock(), true), (&keys.values(), false), (&keys.base(), false)];
+    let watched = nodes.map(|(path, is_deep)| link.watch(path, is_deep));
     let (names, base) = (link.children(&mail), link.get(&keys.base()));
     try_join_all(watched).await?;
     let (base, mut names) = (base.await?, names.await?);

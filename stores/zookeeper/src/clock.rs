@@ -16,21 +16,16 @@ use super::{
 };
 use futures_util::future::{BoxFuture, join_all};
 use locker_cas::{
-    Basis, Found, Stamped,
+    Basis, Found, Latest,
     ticked::{Next, Source, Tick},
-    ticker::{Clock, Ticking},
+    ticker::{self, Clock, Ticking},
 };
 use locker_core::{
     clock::Timestamp,
     error::ErrorKind,
     sync::{Mutex, lock},
 };
-use std::{
-    fmt,
-    str::from_utf8,
-    sync::Arc,
-    time::{Duration, SystemTime},
-};
+use std::{fmt, str::from_utf8, sync::Arc, time::Duration};
 
 /// How long after a tick by a write that leaves the next one may be: a process that is busy is no visitor.
 const LEAVES_EVERY: Duration = Duration::from_millis(250);
@@ -52,12 +47,32 @@ pub(super) struct ZkClock {
     left: Mutex<Timestamp>,
 }
 
-/// What the time with the gaps was at the known tick, and when that was written, on the clock of the leader.
+/// What the time with the gaps was at the known tick, and when that was written, on the clock of which leader.
 #[derive(Clone, Copy, Debug, Default)]
 struct Mark {
     life: i64,
     at: Timestamp,
+    written: Written,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Written {
+    /// The high half of the numbers of a leader's transactions.
+    leader: i64,
     millis: i64,
+}
+
+impl Written {
+    fn of(stat: &Stat) -> Self {
+        Self { leader: stat.mzxid >> 32, millis: stat.mtime }
+    }
+
+    /// Returns what has passed since, nothing between two leaders: their clocks may differ.
+    fn since(self, earlier: Self) -> Duration {
+        let passed =
+            if self.leader == earlier.leader { self.millis.saturating_sub(earlier.millis) } else { 0 };
+        Duration::from_millis(u64::try_from(passed).unwrap_or(0))
+    }
 }
 
 /// A tick that comes with a write.
@@ -140,16 +155,24 @@ impl ZkClock {
         {
             let mut mark = lock(&self.mark);
             if (life, at) > (mark.life, mark.at) {
-                *mark = Mark { life, at, millis: stat.mtime };
+                *mark = Mark { life, at, written: Written::of(stat) };
             }
         }
         self.clock.learn(tick.clone(), source);
         tick
     }
 
+    /// Makes sure that it is known how old the known tick is, if this process has just come: the tick that a write leaves
+    /// behind would hide the time before.
+    pub(super) async fn settle(&self) {
+        if self.clock.is_old() {
+            ticker::settle(self).await;
+        }
+    }
+
     /// Returns the tick that leaves the time of this process behind, for a write that compares the clock.
     pub(super) fn leave(&self, basis: &Basis) -> Option<Left> {
-        let (from, next) = self.clock.next(Timestamp::default())?;
+        let (from, next) = self.clock.next_of_known_age()?;
         let Basis::Tick { life, version } = basis else { return None };
         let (now, mut left) = (Timestamp::now(), lock(&self.left));
         if (*life, version) != (from.life, &from.version) || now < *left + LEAVES_EVERY {
@@ -204,26 +227,16 @@ impl ZkClock {
         }
     }
 
-    /// Returns the latest time of all values. Those that count gaps are ahead of the others by the gaps.
+    /// Returns the latest time of all values.
     async fn of_values(&self, link: &Link) -> Result<Next, Failure> {
-        let (mut time, mut with_gaps) = (Timestamp::default(), Timestamp::default());
+        let mut latest = Latest::default();
         for page in list::paths(link, &self.keys).await?.chunks(PAGE) {
             for got in join_all(page.iter().map(|path| link.get(path))).await {
                 let Some((stored, _)) = got? else { continue };
-                match Stamped::of(&value(stored)) {
-                    Some(Stamped { at, counts_gaps: false }) => time = time.max(at),
-                    Some(Stamped { at, counts_gaps: true }) => with_gaps = with_gaps.max(at),
-                    None => {}
-                }
+                latest.see(&value(stored));
             }
         }
-        if time == Timestamp::default() {
-            time = with_gaps;
-        }
-        if time == Timestamp::default() {
-            time = time + SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
-        }
-        Ok(Next { time, gaps: with_gaps.since(time) })
+        Ok(latest.next())
     }
 
     async fn write(&self, from: Tick, next: Next) -> Result<(), Failure> {
@@ -251,8 +264,7 @@ impl ZkClock {
         let own = Op::Set(self.keys.mail(self.shared.inbox()).into(), data(b""), ANY);
         let stat = self.client.within(by, link.carry_out(&own)).await?.ok_or_else(deleted)?;
         let mark = *lock(&self.mark);
-        let passed = stat.mtime.saturating_sub(mark.millis);
-        Ok(mark.at + Duration::from_millis(u64::try_from(passed).unwrap_or(0)))
+        Ok(mark.at + Written::of(&stat).since(mark.written))
     }
 }
 
@@ -266,8 +278,8 @@ impl Ticking for ZkClock {
         Box::pin(async move { drop(self.write(from, next).await) })
     }
 
-    fn least(&self) -> BoxFuture<'_, Timestamp> {
-        Box::pin(async { self.least_time().await.unwrap_or_default() })
+    fn least(&self) -> BoxFuture<'_, Option<Timestamp>> {
+        Box::pin(async { self.least_time().await.ok() })
     }
 
     fn round_trip(&self) -> Duration {
@@ -288,6 +300,16 @@ fn deleted() -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The wall clock of the next leader may be hours ahead.
+    #[test]
+    fn time_between_two_leaders_is_unknown() {
+        let at = |mzxid, mtime| Written::of(&Stat { mzxid, mtime, ..Stat::default() });
+        let before = at(5 << 32 | 7, 1_000);
+        assert_eq!(at(5 << 32 | 9, 4_000).since(before), Duration::from_secs(3));
+        assert_eq!(at(6 << 32 | 1, 36_000_000).since(before), Duration::ZERO);
+        assert_eq!(at(5 << 32 | 9, 400).since(before), Duration::ZERO);
+    }
 
     #[test]
     fn texts_are_read_as_written() {

@@ -201,8 +201,9 @@ impl Connection {
     fn wrote(&mut self, count: usize) {
         self.written += count;
         self.must_flush = count > 0;
-        if self.written == self.output.len() {
-            self.output.clear();
+        // What was written is dropped also if there is always more.
+        if self.written == self.output.len() || self.written > MAX_OUTPUT {
+            self.output.drain(..self.written);
             self.written = 0;
         }
     }
@@ -293,5 +294,39 @@ impl Event {
         };
         let _state = reader.int()?;
         Some(Self { change, path: reader.text()?.to_owned() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The network is so slow that something is always left to write.
+    #[tokio::test]
+    async fn output_that_was_written_is_dropped() {
+        const CALL: usize = 100 << 10;
+        let (near, mut far) = tokio::io::duplex(16 << 10);
+        let minute = Duration::from_secs(60);
+        let mut connection =
+            Connection::new(Box::new(near), "x".into(), Arc::default(), minute, minute, Vec::new());
+        let (sender, mut calls) = mpsc::unbounded_channel();
+        let (events, _heard) = mpsc::unbounded_channel();
+        let feed = async {
+            let (mut buffer, mut sent, mut read) = (vec![0; 16 << 10], 0, 0);
+            while read < 20 << 20 {
+                // Some calls always wait.
+                while sent < read + 10 * CALL {
+                    let (answer, _) = oneshot::channel();
+                    sender.send(Call { code: 5, body: Body(vec![0; CALL]), answer }).unwrap();
+                    sent += CALL;
+                }
+                read += far.read(&mut buffer).await.unwrap();
+            }
+        };
+        tokio::select! {
+            failure = connection.serve(&mut calls, &events) => panic!("{failure:?}"),
+            () = feed => {}
+        }
+        assert!(connection.output.len() < 2 << 20, "{} bytes are kept", connection.output.len());
     }
 }

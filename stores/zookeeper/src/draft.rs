@@ -23,6 +23,11 @@ pub(super) struct Draft {
 }
 
 impl Draft {
+    /// Returns whether a node is made, and not one written.
+    pub(super) fn inserts(known: Known, has_value: bool, renew_at: i32) -> bool {
+        has_value && (known.version == ABSENT || known.data >= renew_at)
+    }
+
     /// Returns the operations that replace the known value by `value`, or only check that it is there. From the data
     /// version `renew_at` on, its node is made anew.
     pub(super) fn new(place: &Place, known: Known, value: Option<&Data>, renew_at: i32) -> Self {
@@ -33,9 +38,9 @@ impl Draft {
             draft.ops.extend([check, Op::Check(Arc::clone(path), known.data)]);
             return draft;
         };
-        let (is_absent, is_worn) = (known.version == ABSENT, known.data >= renew_at);
+        let is_absent = known.version == ABSENT;
         let mut expected = known.data;
-        if is_absent || is_worn {
+        if Self::inserts(known, true, renew_at) {
             // What others know of a former node of this name does not count any more.
             draft.ops.push(Op::Set(Arc::clone(bucket), Arc::clone(&none), known.bucket));
             draft.bucket = known.bucket.wrapping_add(1);

@@ -5,7 +5,7 @@ use super::{
     clock::{Left, ZkClock},
     draft::Draft,
     errors::{Failure, Meaning},
-    keys::{Keys, Place},
+    keys::{BUCKETS, Keys, Place},
     known::{Known, Memory},
     mails::{self, Batch, MAX_REQUEST, Mails},
     ops::{ANY, Data, Done, Op},
@@ -41,6 +41,8 @@ pub(super) struct Exchange {
     pub(super) clock: Arc<ZkClock>,
     pub(super) shared: Arc<Shared>,
     pub(super) removal: Removal,
+    /// Held while this process inserts a value into a bucket: each insertion refuses those that are under way.
+    insertions: Box<[tokio::sync::Mutex<()>]>,
     pub(super) renew_at: i32,
 }
 
@@ -78,7 +80,8 @@ impl Exchange {
         margin: Duration,
     ) -> Self {
         let (memory, removal) = (Memory::default(), Removal::new(margin));
-        Self { client, keys, memory, clock, shared, removal, renew_at: RENEW_AT }
+        let insertions = (0..BUCKETS).map(|_| tokio::sync::Mutex::default()).collect();
+        Self { client, keys, memory, clock, shared, removal, insertions, renew_at: RENEW_AT }
     }
 
     pub(super) async fn carry_out(&self, write: Write) -> Result<Outcome> {
@@ -133,7 +136,11 @@ impl Exchange {
     /// Writes or compares a value that has the expected version as far as this process knows.
     async fn write(&self, write: &Write, place: Place, known: Known, by: Timestamp) -> Result<Outcome> {
         let value = write.value.as_ref().map(|value| stored(write.lasts, value));
-        let left = if value.is_some() && write.leaves { self.clock.leave(&write.basis) } else { None };
+        let mut left = None;
+        if value.is_some() && write.leaves {
+            self.clock.settle().await;
+            left = self.clock.leave(&write.basis);
+        }
         let mut mails = Mails::new(write.messages.clone(), &self.keys);
         let batch =
             mails.beside(5 * (place.value.len() + 100) + value.as_ref().map_or(0, |value| value.len()));
@@ -150,7 +157,11 @@ impl Exchange {
     /// Makes a transaction again as long as it has provably not been carried out. Returns the inboxes that are gone.
     async fn try_write(&self, mut work: Work<'_>, mut known: Known) -> Result<(Outcome, Vec<Inbox>)> {
         let (mut gone, mut repetitions) = (Vec::new(), 0);
+        let key = work.write.key.as_str();
+        let inserts = Draft::inserts(known, work.value.is_some(), self.renew_at);
+        let _alone = if inserts { Some(self.alone(work.place.number, work.by).await?) } else { None };
         loop {
+            known = self.memory.after_insertions(&work.place.bucket, key, known);
             let left = work.left.as_ref().map(|left| left.op.clone());
             let clock = left.or_else(|| self.clock.check(&work.write.basis));
             let draft = Draft::new(&work.place, known, work.value.as_ref(), self.renew_at)
@@ -180,7 +191,6 @@ impl Exchange {
             } else if draft.clock == Some(place) {
                 return Ok((self.ticked(work.by, &work.write.basis, sent).await?, gone));
             } else {
-                let key = work.write.key.as_str();
                 let seen = self.look(work.by, key, &work.place, &Basis::Served).await;
                 let seen = seen.map_err(Failure::before)?;
                 // With the expected version, the store tries again.
@@ -189,6 +199,17 @@ impl Exchange {
                 }
                 known = seen.known;
                 repetitions += 1;
+            }
+        }
+    }
+
+    /// Waits until no other value is inserted into the bucket by this process.
+    async fn alone(&self, bucket: usize, by: Timestamp) -> Result<tokio::sync::MutexGuard<'_, ()>> {
+        tokio::select! {
+            biased;
+            alone = self.insertions[bucket].lock() => Ok(alone),
+            () = background::sleep_from(Timestamp::now(), by) => {
+                Err(Error::new(ErrorKind::Unavailable, "ZooKeeper has not answered the writes before this one"))
             }
         }
     }
@@ -212,6 +233,9 @@ impl Exchange {
             let stat = stat(draft.set).ok_or_else(unreadable)?;
             version = stat.mzxid;
             let key = work.write.key.as_str();
+            if draft.bucket != known.bucket {
+                self.memory.note_insertion(&work.place.bucket, known.bucket, key);
+            }
             self.memory.put(key, Known { version, data: stat.version, bucket: draft.bucket });
             self.removal.note(key, version, work.write.lasts);
         }

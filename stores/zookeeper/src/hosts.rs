@@ -11,12 +11,14 @@ use super::{
 };
 use locker_core::{error::Result, id::Id, store::url::Host};
 use std::io;
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, lookup_host};
 
 /// All servers.
 pub(super) struct Servers {
     hosts: Vec<Host>,
     next: usize,
+    /// How often all were tried.
+    rounds: usize,
     tls: tls::Settings,
 }
 
@@ -27,7 +29,7 @@ impl Servers {
         let hosts = std::mem::take(&mut url.hosts);
         // The processes of an application begin with different servers.
         let next = usize::try_from(Id::random().jitter(256)).unwrap_or(0);
-        Ok(Self { hosts, next, tls })
+        Ok(Self { hosts, next, rounds: 0, tls })
     }
 
     pub(super) fn len(&self) -> usize {
@@ -42,6 +44,7 @@ impl Servers {
     /// Connects to the next server. Returns it with its address.
     pub(super) async fn connect(&mut self) -> Result<(Box<dyn Stream>, String), Failure> {
         self.next = (self.next + 1) % self.hosts.len();
+        self.rounds = self.rounds.wrapping_add(usize::from(self.next == 0));
         let host = &self.hosts[self.next];
         let address = host.place(PORT);
         let failed = |error: io::Error| match error.kind() {
@@ -52,7 +55,11 @@ impl Servers {
             _ => Failure::unreachable(format!("cannot connect to ZooKeeper at {address}: {error}")),
         };
         let port = host.port.unwrap_or(PORT);
-        let stream = TcpStream::connect((&*host.name, port)).await.map_err(failed)?;
+        let mut addresses: Vec<_> = lookup_host((&*host.name, port)).await.map_err(failed)?.collect();
+        // The first one may be silent.
+        let first = self.rounds.checked_rem(addresses.len()).unwrap_or(0);
+        addresses.rotate_left(first);
+        let stream = TcpStream::connect(&*addresses).await.map_err(failed)?;
         // An error is told by what follows: the server has ended the connection.
         let _ = stream.set_nodelay(true);
         Ok((self.tls.wrap(stream, &host.name).await.map_err(failed)?, address))

@@ -30,6 +30,8 @@ pub(super) struct Keys {
 /// Where a value is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Place {
+    /// The number of its bucket.
+    pub(super) number: usize,
     /// The node that it is in, whose data version counts the insertions.
     pub(super) bucket: Arc<str>,
     pub(super) value: Arc<str>,
@@ -60,9 +62,10 @@ impl Keys {
             );
             return Err(Error::new(ErrorKind::Misused, message));
         }
-        let bucket = self.bucket(bucket_of(key));
+        let number = bucket_of(key);
+        let bucket = self.bucket(number);
         let value = format!("{bucket}/{name}").into();
-        Ok(Place { bucket: bucket.into(), value })
+        Ok(Place { number: usize::try_from(number).unwrap_or(0), bucket: bucket.into(), value })
     }
 
     /// Names the present generation of the buckets.

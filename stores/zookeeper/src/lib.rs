@@ -126,7 +126,8 @@ impl Zookeeper {
         if !opening.lazy {
             let limit =
                 if opening.timeout.is_zero() { MAX_CONNECT } else { MAX_CONNECT.min(opening.timeout) };
-            // An ensemble may be about to elect its leader. A host without a server is not waited for.
+            // An ensemble may be about to elect its leader. Hosts without a server are not waited for, if
+            // all are.
             let is_final =
                 |failure: &Failure| failure.meaning == Meaning::Unreachable || !failure.error.is_temporary();
             store.connected(limit, is_final).await?;

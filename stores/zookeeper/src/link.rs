@@ -133,7 +133,10 @@ impl Link {
                 let path = ops.first().map_or("", Op::path);
                 return Err(Failure::of_code(answer.code, path));
             }
-            ops::answer(&ops, &answer.body).ok_or_else(not_readable)
+            match ops::answer(&ops, &answer.body).ok_or_else(not_readable)? {
+                Done::Nothing(_, failure) if failure.is_unserved() => Err(failure),
+                done => Ok(done),
+            }
         }
     }
 

@@ -34,7 +34,7 @@ impl Exchange {
     pub(super) async fn remove_due(&self, now: Timestamp) {
         let mut by_bucket = BTreeMap::<Arc<str>, Vec<_>>::new();
         for (key, version) in self.removal.take(now) {
-            if let Ok(Place { bucket, value }) = self.keys.place(&key) {
+            if let Ok(Place { bucket, value, .. }) = self.keys.place(&key) {
                 by_bucket.entry(bucket).or_default().push((value, version));
             }
         }

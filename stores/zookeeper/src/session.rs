@@ -12,7 +12,11 @@ use super::{
     ops::{ANY, Access, Done, Op},
     wire::Stat,
 };
-use futures_util::{StreamExt, future::BoxFuture, stream::FuturesOrdered};
+use futures_util::{
+    StreamExt,
+    future::{BoxFuture, join_all},
+    stream::FuturesOrdered,
+};
 use locker_cas::{Received, ticked::Source, ticker};
 use locker_core::{background, backoff::Backoff, clock::Timestamp, panics};
 use std::{sync::Arc, time::Duration};
@@ -45,8 +49,8 @@ struct Live {
 enum Read {
     Mail(String, Option<Vec<u8>>),
     Clock(i64, Option<(Vec<u8>, Stat)>),
-    /// The messages of these names were to be deleted.
-    Deleted(Vec<String>, Done),
+    /// The messages of these names are gone.
+    Deleted(Vec<String>),
 }
 
 type Reads = FuturesOrdered<BoxFuture<'static, Result<Read, Failure>>>;
@@ -54,13 +58,14 @@ type Reads = FuturesOrdered<BoxFuture<'static, Result<Read, Failure>>>;
 /// After how long a connection has served, so that the next one is not waited for.
 const LONG: Duration = Duration::from_secs(2);
 
-/// How often messages are deleted that were heard, and how many at once.
+/// How long messages that were heard wait for others to be deleted with them, and how many one transaction deletes.
 const DELETE_EVERY: Duration = Duration::from_millis(500);
 const DELETE_AT_ONCE: usize = 500;
 
 impl Session {
     /// Keeps the session alive until the store is dropped, which holds the other side of `status`.
     pub(super) async fn keep(mut self, status: watch::Sender<Status>) {
+        let _ending = background::Ending::new();
         let exchange = Arc::clone(&self.exchange);
         let clock: &ZkClock = &exchange.clock;
         tokio::select! {
@@ -79,26 +84,21 @@ impl Session {
         let client = &self.exchange.client;
         let by = Timestamp::now() + client.limits.call;
         let Ok(link) = client.link(Timestamp::now() + client.limits.call / 5).await else { return };
-        let mail = self.exchange.keys.mail(self.exchange.shared.inbox());
-        drop(client.within(by, self.remove_mail(&link, &mail)).await);
+        drop(client.within(by, self.leave(&link)).await);
         drop(client.within(by, link.close()).await);
         drop(client.clear_link(Failure::unsent("the store was dropped")));
     }
 
-    async fn remove_mail(&self, link: &Link, mail: &str) -> Result<(), Failure> {
+    async fn leave(&self, link: &Link) -> Result<(), Failure> {
         // First, so that no message comes any more.
         let inbox = self.exchange.keys.inbox(self.exchange.shared.inbox());
-        link.carry_out(&Op::Delete(inbox.into(), ANY)).await?;
-        let names = link.children(mail).await?;
-        let mut ops: Vec<_> =
-            names.iter().map(|name| Op::Delete(format!("{mail}/{name}").into(), ANY)).collect();
-        ops.push(Op::Delete(mail.into(), ANY));
-        link.multi(ops).await.map(drop)
+        link.carry_out(&Op::Delete(inbox.as_str().into(), ANY)).await?;
+        self.exchange.remove_mail(inbox.rsplit('/').next().unwrap_or_default()).await
     }
 
     /// Connects again and again.
     async fn stay_connected(&mut self, status: &watch::Sender<Status>) {
-        let (mut backoff, mut failures) = (Backoff::default(), 0);
+        let (mut backoff, mut failures, mut of_round) = (Backoff::default(), 0, None::<Failure>);
         loop {
             let started = Timestamp::now();
             let limits = self.exchange.client.limits;
@@ -109,15 +109,24 @@ impl Session {
             };
             drop(self.exchange.client.clear_link(failure.clone()));
             if Timestamp::now().since(started) > LONG {
-                (backoff, failures) = (Backoff::default(), 0);
+                (backoff, failures, of_round) = (Backoff::default(), 0, None);
             }
             failures += 1;
-            let is_decided = failures >= self.servers.len() || failure.meaning == Meaning::Refused;
-            if is_decided && !matches!(*status.borrow(), Status::Ready) {
+            // A host without a server says nothing of the others, which may be electing a leader.
+            let failure = match of_round.take() {
+                Some(other) if failure.meaning == Meaning::Unreachable => other,
+                _ => failure,
+            };
+            let is_end = failures % self.servers.len() == 0;
+            if !is_end && failure.meaning != Meaning::Refused {
+                // The next server is tried at once.
+                of_round = Some(failure);
+                continue;
+            }
+            if !matches!(*status.borrow(), Status::Ready) {
                 panics::contain(|| status.send_replace(Status::Failed(failure)));
             }
-            // The next server is tried at once.
-            if failures % self.servers.len() == 0 {
+            if is_end {
                 background::sleep(backoff.next_delay()).await;
             }
         }
@@ -132,17 +141,23 @@ impl Session {
         if std::mem::take(&mut self.state.has_gap) {
             self.exchange.shared.tell(Received::Gap);
         }
-        let mut reads = Reads::new();
+        let (mut reads, mut is_deleting) = (Reads::new(), false);
         let mut delete = background::sleep(DELETE_EVERY);
         loop {
+            if self.state.heard.len() >= DELETE_AT_ONCE && !is_deleting {
+                is_deleting = self.delete_heard(&live.link, &mut reads);
+            }
             let result = tokio::select! {
                 biased;
                 failure = &mut live.ended => return failure.unwrap_or_else(|_| has_ended()),
                 Some(event) = live.events.recv() => self.heard_of(&event, &live.link, &mut reads),
-                Some(read) = reads.next() => read.map(|read| self.take(read)),
+                Some(read) = reads.next() => read.map(|read| {
+                    is_deleting &= !matches!(read, Read::Deleted(_));
+                    self.take(read);
+                }),
                 () = &mut delete => {
                     delete = background::sleep(DELETE_EVERY);
-                    self.delete_heard(&live.link, &mut reads);
+                    is_deleting = is_deleting || self.delete_heard(&live.link, &mut reads);
                     Ok(())
                 }
             };
@@ -165,7 +180,7 @@ impl Session {
             if event.change != Change::Deleted {
                 reads.push_back(Box::pin(async move { Ok(Read::Clock(life, got.await?)) }));
             }
-        } else if event.change == Change::Deleted || event.path == keys.values() {
+        } else if event.change == Change::Deleted || [keys.values(), keys.base()].contains(&event.path) {
             // They are made anew, or were.
             return Err(Failure::unsent(format!("the node {} in ZooKeeper was changed by hand", event.path)));
         }
@@ -179,25 +194,38 @@ impl Session {
                 // A text that cannot be read is reported to callers.
                 drop(self.exchange.clock.find(life, &text, &stat, Source::Told));
             }
-            Read::Deleted(names, Done::All(_)) => self.state.heard.retain(|name| !names.contains(name)),
-            // Another process has deleted it.
-            Read::Deleted(names, Done::Nothing(place, _)) => {
-                names.get(place).map(|name| self.state.heard.remove(name));
+            Read::Deleted(names) => {
+                for name in names {
+                    self.state.heard.remove(&name);
+                }
             }
             Read::Clock(_, None) => {}
         }
     }
 
-    /// Begins to delete messages that were heard.
-    fn delete_heard(&self, link: &Link, reads: &mut Reads) {
+    /// Begins to delete messages that were heard. Returns whether there are any.
+    fn delete_heard(&self, link: &Link, reads: &mut Reads) -> bool {
         let mail = self.exchange.keys.mail(self.exchange.shared.inbox());
         let names: Vec<_> = self.state.heard.iter().take(DELETE_AT_ONCE).cloned().collect();
         if names.is_empty() {
-            return;
+            return false;
         }
-        let delete = |name: &String| Op::Delete(format!("{mail}/{name}").into(), ANY);
-        let done = link.multi(names.iter().map(delete).collect());
-        reads.push_back(Box::pin(async move { Ok(Read::Deleted(names, done.await?)) }));
+        let ops: Vec<_> = names.iter().map(|name| Op::Delete(format!("{mail}/{name}").into(), ANY)).collect();
+        let (link, done) = (link.clone(), link.multi(ops.clone()));
+        reads.push_back(Box::pin(async move {
+            if let Done::Nothing(..) = done.await? {
+                // The answer to a former deletion was lost, or somebody has deleted some of them.
+                for deleted in join_all(ops.iter().map(|op| link.carry_out(op))).await {
+                    if let Err(failure) = deleted
+                        && failure.meaning != Meaning::Absent
+                    {
+                        return Err(failure);
+                    }
+                }
+            }
+            Ok(Read::Deleted(names))
+        }));
+        true
     }
 
     /// Connects to the next server, with the session of the last connection if it is not over. The server has `limit` to

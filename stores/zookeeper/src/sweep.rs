@@ -1,8 +1,6 @@
 //! Removes what processes have left behind that have ended: values that matter no more, and messages.
 //!
-//! No clock of a server enters. A value is removed if a process has seen it unchanged for as long as it matters, or if
-//! by the clock of the store it was written that long ago: the first needs a process that lives for hours, the second
-//! only many that come.
+//! No clock of a server enters: a value is removed that has mattered no more for a while by the clock of the store.
 
 use super::{
     errors::{Failure, Meaning},
@@ -12,65 +10,51 @@ use super::{
     ops::{ANY, Done, Kind, Op},
     removal::kept,
     stored::{lasts, value},
-    wire::Stat,
 };
 use futures_util::future::join_all;
-use locker_cas::{Stamped, Version, ticker::Ticking};
+use locker_cas::{Stamped, ticker::Ticking};
 use locker_core::{background, clock::Timestamp, id::Id};
-use std::{
-    collections::{HashMap, HashSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::HashSet, mem::replace, sync::Arc, time::Duration};
 
 /// How often one of the processes sweeps. Up to a quarter is added: the others look whether there is one.
 const EVERY: Duration = Duration::from_secs(60 * 60);
 
-/// How many values are read at once, and how many a process remembers.
+/// How many values are read at once.
 const AT_ONCE: usize = 32;
-const REMEMBERED: usize = 100_000;
+
+/// How many messages one transaction removes.
+const MESSAGES_AT_ONCE: usize = 500;
 
 /// How soon a process looks at some of the values: after its first calls.
 const SOON: Duration = Duration::from_millis(50);
 
-/// What one process has seen of what it may remove.
-#[derive(Debug, Default)]
-pub(super) struct Sweeper {
-    /// By path: the version, since when it was seen, and after how long it may be removed.
-    values: HashMap<Arc<str>, (Version, Timestamp, Duration)>,
-    /// The names of inboxes that were gone.
-    gone: HashSet<String>,
-}
-
 impl Exchange {
     /// Sweeps until it is dropped.
     pub(super) async fn keep_sweeping(&self) {
-        let mut sweeper = Sweeper::default();
+        let mut gone = HashSet::new();
+        // Where no process lives long enough to sweep, many come.
         background::sleep(SOON).await;
-        // An error is for the next process.
+        // An error is for the next time, and for the next process.
         drop(self.glean(&self.keys.bucket(Id::random().jitter(BUCKETS)).into()).await);
         loop {
             background::sleep(EVERY + EVERY / 1024 * Id::random().jitter(256)).await;
-            // An error is for the next time.
-            drop(self.sweep(&mut sweeper).await);
+            drop(self.sweep(&mut gone).await);
         }
     }
 
-    /// Sweeps once, if this process is the one to do so.
-    pub(super) async fn sweep(&self, sweeper: &mut Sweeper) -> Result<(), Failure> {
+    /// Sweeps once, if this process is the one to do so. `gone` are the names of the inboxes that were gone the last
+    /// time.
+    pub(super) async fn sweep(&self, gone: &mut HashSet<String>) -> Result<(), Failure> {
         if !self.sweeps().await? {
-            *sweeper = Sweeper::default();
+            gone.clear();
             return Ok(());
         }
+        let mut result = Ok(());
         for number in 0..BUCKETS {
-            self.sweep_bucket(&self.keys.bucket(number).into(), sweeper).await?;
+            // One that cannot be swept, such as one that was deleted by hand, does not keep the others.
+            result = result.and(self.sweep_bucket(&self.keys.bucket(number).into()).await);
         }
-        let seen = sweeper.values.len();
-        if seen >= REMEMBERED {
-            // Others have their turn.
-            sweeper.values.clear();
-        }
-        self.sweep_mail(sweeper).await
+        result.and(self.sweep_mail(gone).await)
     }
 
     fn by(&self) -> Timestamp {
@@ -90,75 +74,52 @@ impl Exchange {
         Ok(found.is_some_and(|(inbox, _)| inbox == self.shared.inbox().to_be_bytes()))
     }
 
-    async fn sweep_bucket(&self, bucket: &Arc<str>, sweeper: &mut Sweeper) -> Result<(), Failure> {
-        let names = self.client.repeat(self.by(), |link| link.children(bucket)).await?;
-        let paths: Vec<Arc<str>> = names.into_iter().map(|name| format!("{bucket}/{name}").into()).collect();
-        let present: HashSet<_> = paths.iter().cloned().collect();
-        let is_here = |path: &str| path.strip_prefix(&**bucket).is_some_and(|rest| rest.starts_with('/'));
-        sweeper.values.retain(|path, _| present.contains(path) || !is_here(path));
-        let mut over = Vec::new();
-        for page in paths.chunks(AT_ONCE) {
-            let found = self.read(page).await?;
-            // After the answer: it was there by then.
-            let now = Timestamp::now();
-            for (path, (stored, stat)) in found {
-                if let Some(kept) = kept(lasts(&stored))
-                    && sweeper.is_over(path, stat.mzxid, kept, now)
-                {
-                    over.push((Arc::clone(path), stat.mzxid));
-                }
-            }
-        }
-        for over in over.chunks(AT_ONCE) {
-            self.remove(bucket, over).await?;
+    async fn names(&self, path: &str) -> Result<Vec<String>, Failure> {
+        self.client.repeat(self.by(), |link| link.children(path)).await
+    }
+
+    async fn sweep_bucket(&self, bucket: &Arc<str>) -> Result<(), Failure> {
+        for names in self.names(bucket).await?.chunks(AT_ONCE) {
+            self.sweep_values(bucket, names).await?;
         }
         Ok(())
     }
 
-    /// Removes those of some values of a bucket that matter no more by the clock of the store. Returns how many.
+    /// Sweeps some of the values of a bucket. Returns how many were removed.
     pub(super) async fn glean(&self, bucket: &Arc<str>) -> Result<usize, Failure> {
-        let mut names = self.client.repeat(self.by(), |link| link.children(bucket)).await?;
-        if !names.is_empty() {
-            let len = u32::try_from(names.len()).unwrap_or(u32::MAX);
-            names.rotate_left(usize::try_from(Id::random().jitter(len)).unwrap_or(0));
-        }
-        let paths: Vec<Arc<str>> =
-            names.into_iter().take(AT_ONCE).map(|name| format!("{bucket}/{name}").into()).collect();
-        let found = self.read(&paths).await?;
-        let Some(time) = self.clock.clock().time() else { return Ok(0) };
-        let is_over = |stored: &[u8]| {
-            let (Some(kept), Some(stamped)) = (kept(lasts(stored)), Stamped::of(&value(stored.to_vec())))
-            else {
-                return false;
-            };
-            let gaps = if stamped.counts_gaps { time.gaps } else { Duration::ZERO };
-            time.now + gaps > stamped.at + kept
-        };
-        let over = found.into_iter().filter(|(_, (stored, _))| is_over(stored));
-        let over: Vec<_> = over.map(|(path, (_, stat))| (Arc::clone(path), stat.mzxid)).collect();
-        self.remove(bucket, &over).await
+        let mut names = self.names(bucket).await?;
+        let first = names.len() * usize::try_from(Id::random().jitter(1024)).unwrap_or(0) / 1024;
+        names.rotate_left(first);
+        names.truncate(AT_ONCE);
+        self.sweep_values(bucket, &names).await
     }
 
-    /// Reads those of these values that are there.
-    async fn read<'a>(&self, paths: &'a [Arc<str>]) -> Result<Vec<(&'a Arc<str>, (Vec<u8>, Stat))>, Failure> {
+    /// Removes those of these values that have mattered no more for long enough.
+    async fn sweep_values(&self, bucket: &Arc<str>, names: &[String]) -> Result<usize, Failure> {
+        let paths: Vec<Arc<str>> = names.iter().map(|name| format!("{bucket}/{name}").into()).collect();
         let asked = |link: Link| {
             let asked = join_all(paths.iter().map(|path| link.get(path)));
             async move { asked.await.into_iter().collect::<Result<Vec<_>, _>>() }
         };
         let found = self.client.repeat(self.by(), asked).await?;
-        Ok(paths.iter().zip(found).filter_map(|(path, found)| Some((path, found?))).collect())
+        let Some(time) = self.clock.clock().time() else { return Ok(0) };
+        let is_over = |stored: Vec<u8>| {
+            let kept = kept(lasts(&stored));
+            let stamped = Stamped::of(&value(stored));
+            stamped.zip(kept).is_some_and(|(stamped, kept)| stamped.is_past(&time, kept))
+        };
+        let found = paths.into_iter().zip(found).filter_map(|(path, found)| Some((path, found?)));
+        let over = found.filter_map(|(path, (stored, stat))| is_over(stored).then_some((path, stat.mzxid)));
+        self.remove(bucket, &over.collect::<Vec<_>>()).await
     }
 
     /// Removes the messages to processes that were gone the last time, too.
-    async fn sweep_mail(&self, sweeper: &mut Sweeper) -> Result<(), Failure> {
-        let asked = |link: Link| {
-            let (mails, inboxes) = (link.children(&self.keys.mails()), link.children(&self.keys.inboxes()));
-            async move { Ok((mails.await?, inboxes.await?)) }
-        };
-        let (mails, inboxes) = self.client.repeat(self.by(), asked).await?;
-        let living: HashSet<_> = inboxes.into_iter().collect();
-        let gone: HashSet<_> = mails.into_iter().filter(|name| !living.contains(name)).collect();
-        let before = std::mem::replace(&mut sweeper.gone, gone.clone());
+    async fn sweep_mail(&self, gone: &mut HashSet<String>) -> Result<(), Failure> {
+        let mails = self.names(&self.keys.mails()).await?;
+        // After them: each message node has an inbox from its beginning on.
+        let living: HashSet<_> = self.names(&self.keys.inboxes()).await?.into_iter().collect();
+        let now: HashSet<_> = mails.into_iter().filter(|name| !living.contains(name)).collect();
+        let before = replace(gone, now);
         for name in gone.intersection(&before) {
             self.remove_mail(name).await?;
         }
@@ -166,12 +127,12 @@ impl Exchange {
     }
 
     /// Removes the messages to an inbox, unless a process listens there.
-    async fn remove_mail(&self, name: &str) -> Result<(), Failure> {
+    pub(super) async fn remove_mail(&self, name: &str) -> Result<(), Failure> {
         let (mail, inbox) =
             (format!("{}/{name}", self.keys.mails()), format!("{}/{name}", self.keys.inboxes()));
-        let mut names = self.client.repeat(self.by(), |link| link.children(&mail)).await?;
+        let mut names = self.names(&mail).await?;
         loop {
-            let rest = names.split_off(names.len().min(AT_ONCE));
+            let rest = names.split_off(names.len().min(MESSAGES_AT_ONCE));
             // The inbox can only be created if it is gone.
             let mut ops = vec![Op::create(&inbox, b"", Kind::Kept)];
             ops.extend(names.iter().map(|name| Op::Delete(format!("{mail}/{name}").into(), ANY)));
@@ -185,41 +146,5 @@ impl Exchange {
             }
             names = rest;
         }
-    }
-}
-
-impl Sweeper {
-    /// Takes note of a value that is there at `now`. Returns whether it has been unchanged for as long as it is kept.
-    fn is_over(&mut self, path: &Arc<str>, version: Version, kept: Duration, now: Timestamp) -> bool {
-        match self.values.get(path) {
-            Some((seen, since, kept)) if *seen == version => return now.since(*since) > *kept,
-            None if self.values.len() >= REMEMBERED => {}
-            _ => drop(self.values.insert(Arc::clone(path), (version, now, kept))),
-        }
-        false
-    }
-}
-
-#[cfg(test)]
-impl Sweeper {
-    /// Has all values have been seen that much earlier.
-    pub(super) fn set_back(&mut self, by: Duration) {
-        self.values.values_mut().for_each(|(_, since, _)| *since = *since - by);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn value_is_over_when_it_was_long_unchanged() {
-        let (mut sweeper, path, kept) = (Sweeper::default(), Arc::from("/a"), Duration::from_secs(100));
-        let at = |seconds: u64| Timestamp::from_micros(seconds * 1_000_000);
-        assert!(!sweeper.is_over(&path, 1, kept, at(1_000)));
-        assert!(!sweeper.is_over(&path, 1, kept, at(1_100)));
-        assert!(!sweeper.is_over(&path, 2, kept, at(2_000)), "written since");
-        assert!(!sweeper.is_over(&path, 2, kept, at(2_100)));
-        assert!(sweeper.is_over(&path, 2, kept, at(2_101)));
     }
 }

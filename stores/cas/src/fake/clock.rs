@@ -154,8 +154,8 @@ impl Ticking for FakeClock {
         })
     }
 
-    fn least(&self) -> BoxFuture<'_, Timestamp> {
-        Box::pin(ready(Timestamp::default()))
+    fn least(&self) -> BoxFuture<'_, Option<Timestamp>> {
+        Box::pin(ready(Some(Timestamp::default())))
     }
 
     fn round_trip(&self) -> Duration {

@@ -101,6 +101,23 @@ async fn ends_outlive_changes_of_the_leader() {
     }
 }
 
+/// A process that has just come, and holds a lock for a moment, does not hide the time before it.
+#[tokio::test]
+async fn short_hold_loses_no_time_without_processes() {
+    let Some(server) = ZookeeperServer::start() else { return };
+    let quota = Quota::token_bucket(1, Duration::from_secs(4));
+    let name = Id::random().to_string();
+    let first = process(&server.url()).await;
+    assert!(first.rate_limiter(&name, quota).try_acquire().await.unwrap().is_some());
+    first.settled().await;
+    drop(first);
+    tokio::time::sleep(Duration::from_secs(7)).await;
+    let visitor = process(&server.url()).await;
+    visitor.lock("a").acquire().await.unwrap().release().await.unwrap();
+    let taken = visitor.rate_limiter(&name, quota).try_acquire().await.unwrap();
+    assert!(taken.is_some(), "7 s have passed, and 4 s fill it up");
+}
+
 #[tokio::test]
 async fn clock_ticks_only_while_it_is_used() {
     let Some(server) = ZookeeperServer::start() else { return };

@@ -1,6 +1,7 @@
 //! Processes that share a lock while servers are killed, stopped and started.
 
 use super::*;
+use futures_util::future::join_all;
 use locker_harness::ZookeeperCluster;
 use locker_runtime::Guard;
 use std::{
@@ -187,4 +188,53 @@ async fn waiters_hear_of_other_processes() {
         next.release().await.unwrap();
     }
     assert!(quickest < Duration::from_millis(500), "{quickest:?}");
+}
+
+/// The transactions of the ensemble so far.
+async fn transactions(store: &Zookeeper) -> i64 {
+    let done = link(store).await.multi(vec![Op::Check("/locker/key".into(), ANY)]).await.unwrap();
+    assert!(matches!(done, crate::ops::Done::All(_)));
+    store.exchange.client.zxid()
+}
+
+/// Insertions into one bucket do not refuse each other.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn first_uses_cost_a_few_transactions_each() {
+    let Some(server) = ZookeeperServer::start() else { return };
+    let observer = party(&server.url()).await.backend;
+    for keys in [500, 4_000] {
+        let mut opening = Opening::default();
+        opening.network.command_timeout = Duration::from_secs(10);
+        let locker = locker(&server.url(), &opening).await;
+        let before = transactions(&observer).await;
+        let held = (0..keys).map(|number| {
+            let lock = locker.lock(&format!("{keys} {number}")).lease(Duration::from_secs(300));
+            async move { lock.acquire().await.unwrap() }
+        });
+        let guards = join_all(held).await;
+        let each = (transactions(&observer).await - before) / keys;
+        assert!(each <= 4, "{keys} locks took {each} transactions each");
+        drop(guards);
+    }
+}
+
+/// Other values of the bucket were inserted by this process since the last write.
+#[tokio::test]
+async fn write_beside_own_insertions_is_one_transaction() {
+    let Some(server) = ZookeeperServer::start() else { return };
+    let one = party(&server.url()).await;
+    let (key, keys) = (contract::fresh("held"), &one.backend.exchange.keys);
+    let bucket = keys.place(key.as_str()).unwrap().bucket;
+    let is_beside = |key: &Key| keys.place(key.as_str()).unwrap().bucket == bucket;
+    let neighbours = (0..).map(|number| Key::new(&format!("lock:{number}"))).filter(is_beside).take(5);
+    let mut version = one.write(contract::write(&key, 0, b"x")).await;
+    let mut least = i64::MAX;
+    for neighbour in neighbours {
+        one.write(contract::write(&neighbour, 0, b"x")).await;
+        let before = transactions(&one.backend).await;
+        version = one.write(contract::write(&key, version, b"x")).await;
+        // The clock may tick beside it.
+        least = least.min(transactions(&one.backend).await - before - 1);
+    }
+    assert_eq!(least, 1);
 }

@@ -1,6 +1,7 @@
 //! Servers that are killed, stopped or cut off.
 
 use super::*;
+use futures_util::future::join_all;
 use locker_core::error::Error;
 use locker_harness::ZookeeperCluster;
 use std::time::Instant;
@@ -61,6 +62,43 @@ async fn ensemble_serves_without_its_leader() {
 }
 
 /// A server without the others ends its connections, or says nothing if it was stopped. No call waits for that.
+/// Stores are opened while a leader is elected. The host of the last one refuses connections, which says nothing of the
+/// ensemble.
+#[tokio::test]
+async fn opening_waits_for_an_election() {
+    let Some(mut cluster) = ZookeeperCluster::start(3) else { return };
+    cluster.kill(cluster.leader());
+    let (url, opening) = (cluster.url(), Opening::default());
+    let opened = join_all((0..12).map(|_| Zookeeper::open(&url, &opening))).await;
+    opened.into_iter().for_each(|opened| drop(opened.unwrap()));
+}
+
+/// Hosts that take connections and say nothing, as servers that elect, beside one without a server.
+#[tokio::test]
+async fn host_without_a_server_does_not_decide_for_others() {
+    let mut hosts = vec![format!("127.0.0.1:{}", free_port())];
+    for _ in 0..2 {
+        let electing = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        hosts.push(electing.local_addr().unwrap().to_string());
+        tokio::spawn(async move { while electing.accept().await.is_ok() {} });
+    }
+    let opening = Opening { timeout: Duration::from_secs(1), ..Opening::default() };
+    let url = format!("zk://{}", hosts.join(","));
+    let open = async || {
+        let started = Instant::now();
+        (Zookeeper::open(&url, &opening).await.unwrap_err(), started.elapsed())
+    };
+    for (error, took) in join_all((0..24).map(|_| open())).await {
+        assert!(took >= opening.timeout, "it gave up after {took:?}: {error}");
+        assert!(error.message().contains("lost the other servers"), "{error}");
+    }
+    let started = Instant::now();
+    let nobody = format!("zk://127.0.0.1:{},127.0.0.1:{}", free_port(), free_port());
+    let error = Zookeeper::open(&nobody, &Opening::default()).await.unwrap_err();
+    assert!(error.message().contains("Connection refused"), "{error}");
+    assert!(started.elapsed() < Duration::from_secs(4), "{:?}", started.elapsed());
+}
+
 #[tokio::test]
 async fn ensemble_without_a_majority_is_unavailable() {
     let Some(cluster) = ZookeeperCluster::start(3) else { return };

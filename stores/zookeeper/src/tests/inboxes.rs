@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::ops::Kind;
+use futures_util::future::join_all;
 use locker_cas::Draw;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -50,4 +51,63 @@ async fn inbox_of_another_process_is_not_taken() {
     assert_eq!(data(&other.backend, INBOX).await, mark);
     assert_eq!(one.gaps(), 1);
     server.kill();
+}
+
+/// More come than one transaction deletes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn messages_are_deleted_as_quickly_as_they_come() {
+    let Some(server) = ZookeeperServer::start() else { return };
+    let (one, other) = (party(&server.url()).await, party(&server.url()).await);
+    let (inbox, mail) = (other.backend.inbox(), one.backend.exchange.keys.mail(other.backend.inbox()));
+    let send = async || {
+        for _ in 0..100 {
+            one.backend.send(vec![message(inbox, "x")]).await.unwrap();
+        }
+    };
+    join_all((0..100).map(|_| send())).await;
+    until("all heard", async || other.texts().len() >= 10_000).await;
+    let heard = std::time::Instant::now();
+    until("the end of the messages", async || count(&one.backend, &mail).await == 0).await;
+    assert!(heard.elapsed() < Duration::from_secs(5), "{:?}", heard.elapsed());
+}
+
+#[tokio::test]
+async fn lost_answer_to_a_deletion_stops_no_deletions() {
+    let Some(server) = ZookeeperServer::start() else { return };
+    let proxy = Proxy::to(server.port());
+    let one = party(&server.url()).await;
+    let other = impatient(&format!("zk://127.0.0.1:{}", proxy.port())).await;
+    let (inbox, mail) = (other.backend.inbox(), one.backend.exchange.keys.mail(other.backend.inbox()));
+    let send = async |number: u32| {
+        assert_eq!(one.backend.send(vec![message(inbox, &number.to_string())]).await.unwrap(), [0_u32; 0]);
+    };
+    join_all((0..300).map(send)).await;
+    until("all heard", async || other.texts().len() >= 300).await;
+    proxy.set(Fault::DropReplies);
+    until("the deletion", async || count(&one.backend, &mail).await == 0).await;
+    // The connection has ended: the answer is lost.
+    until("the loss", async || other.backend.exchange.client.trouble().is_some()).await;
+    proxy.set(Fault::None);
+    hears(&one, &other, "again").await;
+    join_all((300..400).map(send)).await;
+    let sent = std::time::Instant::now();
+    until("the end of the messages", async || count(&one.backend, &mail).await == 0).await;
+    assert!(sent.elapsed() < Duration::from_secs(5), "{:?}", sent.elapsed());
+}
+
+/// They do not fit into one transaction.
+#[tokio::test]
+async fn end_removes_many_messages() {
+    let Some(server) = ZookeeperServer::start() else { return };
+    let (one, observer) = (party(&server.url()).await, party(&server.url()).await.backend);
+    let (link, mail) = (link(&observer).await, one.backend.exchange.keys.mail(one.backend.inbox()));
+    // They come faster than they are heard.
+    let ops: Vec<_> = (0..1_000).map(|_| Op::create(&format!("{mail}/m"), b"x", Kind::Numbered)).collect();
+    let created: Vec<_> = (0..30).map(|_| link.multi(ops.clone())).collect();
+    drop(one);
+    join_all(created).await;
+    until("the end", async || {
+        count(&observer, "/locker/inbox").await == 1 && count(&observer, "/locker/mail").await == 1
+    })
+    .await;
 }

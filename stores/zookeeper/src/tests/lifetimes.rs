@@ -1,8 +1,9 @@
 //! How long values, inboxes and messages live.
 
 use super::*;
-use crate::{ops::Kind, sweep::Sweeper};
-use std::time::Instant;
+use crate::ops::Kind;
+use locker_cas::ticker::Ticking;
+use std::{collections::HashSet, time::Instant};
 
 const MINUTES: Duration = Duration::from_secs(300);
 
@@ -190,69 +191,90 @@ async fn fences_rise_above_those_of_removed_values() {
     assert!(u128::from(first) > wall - 60_000_000, "{first}");
 }
 
+/// Moves the clock of the store on, as many processes do that come.
+async fn move_clock(observer: &Zookeeper, by: Duration) {
+    let path = format!("/locker/clock/{}", data(observer, "/locker/clock").await.unwrap());
+    let shown = data(observer, &path).await.unwrap();
+    let (time, gaps) = shown.split_once(' ').unwrap();
+    let later = Timestamp::from_micros(time.parse().unwrap()) + by;
+    let text = format!("{} {gaps}", later.as_micros());
+    link(observer).await.carry_out(&Op::set(&path, text.as_bytes(), ANY)).await.unwrap();
+    until("the clock", async || observer.exchange.clock.clock().time().is_some_and(|time| time.now >= later))
+        .await;
+}
+
+/// Values of a lock that is held and of one that was released, by processes that have ended: paths of the values.
+async fn leave_values(url: &str) -> [crate::keys::Place; 2] {
+    let locker = process(url).await;
+    locker.keyed_lock("held").acquire("ann", Duration::from_secs(3600), Duration::ZERO).await.unwrap();
+    locker.lock("released").acquire().await.unwrap().release().await.unwrap();
+    let observer = party(url).await.backend;
+    let names = observer.exchange.keys.clone();
+    let mut places = ["held", "released"].map(|name| names.place(&format!("lock:{name}")).unwrap());
+    for place in &mut places {
+        assert!(link(&observer).await.exists(&place.value).await.unwrap().is_some(), "{place:?}");
+    }
+    places
+}
+
+async fn is_there(observer: &Zookeeper, place: &crate::keys::Place) -> bool {
+    link(observer).await.exists(&place.value).await.unwrap().is_some()
+}
+
 /// Values whose process has died, and messages to such a process.
 #[tokio::test]
 async fn sweeps_remove_what_nobody_removes() {
     let Some(server) = ZookeeperServer::start() else { return };
+    let [held, released] = leave_values(&server.url()).await;
     let (one, other) = (party(&server.url()).await, party(&server.url()).await);
-    let [over, lasting] = ["over", "lasting"].map(contract::fresh);
-    one.write(Write { lasts: Duration::from_secs(1), ..contract::write(&over, 0, b"x") }).await;
-    one.write(Write { lasts: Duration::MAX, ..contract::write(&lasting, 0, b"x") }).await;
     let link = link(&one.backend).await;
     for path in ["/locker/mail/00000007", "/locker/mail/00000007/m1", "/locker/mail/00000007/m2"] {
         link.carry_out(&Op::create(path, b"", Kind::Kept)).await.unwrap();
     }
-    let mut sweeper = Sweeper::default();
-    let exchange = &one.backend.exchange;
+    // Another bucket was deleted by hand.
+    let (mut gone, exchange) = (HashSet::new(), &one.backend.exchange);
+    let is_free = |number: &u32| ![held.number, released.number].contains(&(*number as usize));
+    let deleted = (0..BUCKETS).find(is_free).unwrap();
+    delete(&one.backend, &exchange.keys.bucket(deleted)).await;
     for _ in 0..2 {
-        exchange.sweep(&mut sweeper).await.unwrap();
+        exchange.sweep(&mut gone).await.unwrap_err();
     }
-    assert_eq!(count(&one.backend, "/locker/mail").await, 2, "those of the two processes");
-    assert_eq!(count_values(&one.backend).await, 2, "not yet");
-    let mut second = Sweeper::default();
+    until("the end of the processes", async || count(&one.backend, "/locker/mail").await == 2).await;
+    assert!(is_there(&one.backend, &released).await, "not yet");
+    move_clock(&one.backend, MINUTES).await;
+    let mut second = HashSet::new();
     other.backend.exchange.sweep(&mut second).await.unwrap();
-    other.backend.exchange.sweep(&mut second).await.unwrap();
-    sweeper.set_back(MINUTES);
-    exchange.sweep(&mut sweeper).await.unwrap();
-    assert_eq!(one.read(&over).await, (0, None));
-    assert_ne!(one.read(&lasting).await.0, 0);
+    assert!(is_there(&one.backend, &released).await, "one process sweeps");
+    exchange.sweep(&mut gone).await.unwrap_err();
+    assert!(!is_there(&one.backend, &released).await);
+    assert!(is_there(&one.backend, &held).await, "for an hour");
     // The next process sweeps when this one has ended.
     drop(one);
     until("the end of the sweeper", async || data(&other.backend, "/locker/sweeper").await.is_none()).await;
-    other.backend.exchange.sweep(&mut second).await.unwrap();
+    other.backend.exchange.sweep(&mut second).await.unwrap_err();
     assert!(data(&other.backend, "/locker/sweeper").await.is_some());
     hears(&other, &other, "living inboxes are kept").await;
 }
 
-/// No process lives long enough to sweep. The clock of the store has moved on, as by many that came.
+/// No process lives long enough to sweep.
 #[tokio::test]
-async fn short_visits_remove_what_is_over_by_the_clock() {
+async fn short_visits_remove_what_is_over() {
     let Some(server) = ZookeeperServer::start() else { return };
+    let [held, released] = leave_values(&server.url()).await;
     let observer = party(&server.url()).await.backend;
-    let locker = process(&server.url()).await;
-    let guard = locker.lock("held").lease(Duration::from_secs(3600)).acquire().await.unwrap();
-    locker.lock("released").acquire().await.unwrap().release().await.unwrap();
-    let exchange = &observer.exchange;
-    let place = |key: &str| exchange.keys.place(Key::named("", "lock", key).as_str()).unwrap();
-    let [held, released] = ["held", "released"].map(place);
-    let link = link(&observer).await;
+    let (link, exchange) = (link(&observer).await, &observer.exchange);
     let (value, _) = link.get(&released.value).await.unwrap().expect("the released lock");
     let copy = |number| Op::create(&format!("{}/copy", exchange.keys.bucket(number)), &value, Kind::Kept);
     link.multi((0..BUCKETS).map(copy).collect()).await.unwrap();
     assert_eq!(exchange.glean(&released.bucket).await.unwrap(), 0, "not yet");
     let before = count_values(&observer).await;
-    let path = format!("/locker/clock/{}", data(&observer, "/locker/clock").await.unwrap());
-    let moved = data(&observer, &path).await.unwrap();
-    let (time, gaps) = moved.split_once(' ').unwrap();
-    let later = time.parse::<u64>().unwrap() + 300_000_000;
-    link.carry_out(&Op::set(&path, format!("{later} {gaps}").as_bytes(), ANY)).await.unwrap();
+    move_clock(&observer, MINUTES).await;
     let visitor = party(&server.url()).await;
-    until("a removal by a visitor", async || count_values(&observer).await < before).await;
+    until("a removal by the visitor", async || count_values(&observer).await < before).await;
     visitor.backend.exchange.glean(&released.bucket).await.unwrap();
     visitor.backend.exchange.glean(&held.bucket).await.unwrap();
-    assert!(link.get(&released.value).await.unwrap().is_none());
-    assert!(link.get(&held.value).await.unwrap().is_some(), "held for an hour");
-    guard.release().await.unwrap();
+    assert!(!is_there(&observer, &released).await);
+    assert!(is_there(&observer, &held).await, "for an hour");
 }
 
 #[tokio::test]
@@ -336,6 +358,25 @@ async fn single_nodes_are_made_anew() {
     // A bucket of this name would count from 0 again.
     let error = other.backend.exchange(contract::write(&key, 0, b"y")).await.unwrap_err();
     assert_eq!((error.kind(), error.is_certain()), (ErrorKind::Unavailable, true), "{error}");
+}
+
+/// Fences of all processes count from the new number.
+#[tokio::test]
+async fn base_that_was_deleted_is_made_anew_for_all() {
+    let Some(server) = ZookeeperServer::start() else { return };
+    let (one, other) = (party(&server.url()).await, party(&server.url()).await);
+    delete(&other.backend, "/locker/base").await;
+    until("a number", async || data(&other.backend, "/locker/base").await.is_some()).await;
+    let higher = one.backend.fence_floor() + 1_000_000_000_000;
+    link(&other.backend)
+        .await
+        .carry_out(&Op::set("/locker/base", higher.to_string().as_bytes(), ANY))
+        .await
+        .unwrap();
+    until("the higher number", async || {
+        [&one, &other].iter().all(|party| party.backend.fence_floor() > higher)
+    })
+    .await;
 }
 
 /// Somebody frees all locks by hand. The nodes that are made anew have the data versions of the former ones.
