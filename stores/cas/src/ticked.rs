@@ -124,11 +124,13 @@ impl Ticked {
         Some(Time { now, spread: known.end().since(now), gaps: known.tick.gaps, basis })
     }
 
-    /// Returns when this process ticks, unless it learns of another tick before. `draw` is below 1,024.
+    /// Returns when this process ticks, unless it learns of another tick before. `draw` is below 1,024. A tick of a process
+    /// that is behind this one, such as a visitor, postpones it by as much less: many visitors would keep the time back.
     pub(crate) fn due(&self, draw: u32) -> Option<Timestamp> {
-        let KnownTick { is_own, at, .. } = self.0.as_ref()?;
+        let KnownTick { tick, is_own, base, at, .. } = self.0.as_ref()?;
         let [least, more] = AFTER_OTHERS;
-        Some(*at + if *is_own { AFTER_OWN } else { least + more / 1024 * draw })
+        let after_others = || (least + more / 1024 * draw).saturating_sub(base.since(tick.time));
+        Some(*at + if *is_own { AFTER_OWN } else { after_others() })
     }
 
     /// Returns the tick that follows the known one, with that. `least` is what the time with the gaps is at least, as
@@ -202,6 +204,16 @@ mod tests {
         clock.learn(tick(1, 1_500), Source::Told, at(600));
         assert_eq!(clock.due(0), Some(at(1_300)));
         assert!(clock.due(1023).is_some_and(|due| due > at(1_499) && due < at(1_500)));
+    }
+
+    #[test]
+    fn visitors_do_not_keep_the_time_back() {
+        let mut clock = Ticked::default();
+        clock.learn(tick(1, 1_000), Source::Own, at(100));
+        clock.learn(tick(1, 1_040), Source::Told, at(400));
+        assert_eq!(clock.due(0), Some(at(840)), "the visitor was 260 ms behind");
+        clock.learn(tick(1, 1_080), Source::Told, at(5_000));
+        assert_eq!(clock.due(0), Some(at(5_000)), "this process is at its cap");
     }
 
     #[test]
