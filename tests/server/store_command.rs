@@ -4,10 +4,11 @@ use crate::{
     stores::{Store, on_each_store},
     support::binary,
 };
-use locker_harness::{MysqlServer, PostgresServer, SentinelSetup, free_port};
+use locker_harness::{MysqlServer, PostgresServer, SentinelSetup, ZookeeperCluster, eventually, free_port};
 use std::{
     io::Write,
     process::{Output, Stdio},
+    time::Duration,
 };
 
 on_each_store!(blocking: check_prints_times);
@@ -45,6 +46,35 @@ fn check_prints_times_on_mysql() {
 fn check_prints_times_on_zookeeper() {
     let Some(store) = Store::zookeeper() else { return };
     check_prints_times(&store);
+}
+
+/// Calls of a crontab come for moments only, in which time hardly moves on. A server that runs keeps it going.
+#[test]
+fn server_lets_dead_holds_end_among_short_visits() {
+    let Some(store) = Store::zookeeper() else { return };
+    let _server = store.server(&[]);
+    let mut holder = store.program(&["run", "cron", "--lease", "2s", "--", "sleep", "100"]);
+    let mut holder = holder.spawn().unwrap();
+    let visit = || store.program(&["run", "cron", "--timeout", "0s", "--", "true"]).status().unwrap().code();
+    eventually("the hold", || (visit() == Some(75)).then_some(()));
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+    eventually("its end", || {
+        std::thread::sleep(Duration::from_millis(500));
+        (visit() == Some(0)).then_some(())
+    });
+}
+
+/// Its session would otherwise go on for 10 s, and its nodes for ever.
+#[test]
+fn program_ends_its_session() {
+    let Some(server) = ZookeeperCluster::start(1) else { return };
+    for command in [&["run", "a", "--", "true"][..], &["ls"], &["store", "check"]] {
+        let ended = binary().env("LOCKER_URL", server.url()).args(command).output().unwrap();
+        assert!(ended.status.success(), "{ended:?}");
+        let sessions = server.say(0, "dump").expect("the sessions");
+        assert!(!sessions.contains("/inbox/"), "{command:?}: {sessions}");
+    }
 }
 
 /// A user that may make no tables works with those of an administrator.

@@ -245,6 +245,9 @@ impl Form {
             None if name.starts_with('/') => self.hosts == Hosts::SeveralOrSockets,
             None => !name.is_empty() && name.chars().all(is_of_name),
         };
+        if name == "0.0.0.0" || name == "::" {
+            return Err(self.wrong(of, "is a wildcard address, to which no client can connect"));
+        }
         if is_valid { Ok(Host { name, port }) } else { Err(self.wrong(of, "is missing or not valid")) }
     }
 

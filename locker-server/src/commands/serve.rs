@@ -31,6 +31,9 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(4);
 /// How many seconds are between two upkeeps of the metrics.
 const METRICS_UPKEEP: u32 = 5;
 
+/// How often a clock is kept going, which goes on for 10 s.
+const CALL_EVERY: Duration = Duration::from_secs(4);
+
 /// Files reserved for everything but connections of clients: listeners, the store, peers and the runtime's own. An idle
 /// server has 18 open.
 const RESERVED_FILES: usize = 32;
@@ -104,6 +107,9 @@ async fn start(options: Serve) -> Result<Running, String> {
         sockets.serve(&mut tasks);
     }
     tasks.spawn(upkeep(server.clone()));
+    if ["etcd", "etcds", "zk", "zks"].contains(&&*scheme(&options.store).to_ascii_lowercase()) {
+        tasks.spawn(keep_time(server.clone()));
+    }
     tell_supervisor(NotifyState::Ready);
     Ok(Running { server, tasks })
 }
@@ -244,6 +250,18 @@ async fn upkeep(server: Arc<Server>) -> &'static str {
         }
     }
     "the metrics"
+}
+
+/// Keeps the clock of a store going that stands still while nobody calls, so that the holds of dead processes end though
+/// others come for moments only, as those of crontabs.
+async fn keep_time(server: Arc<Server>) -> &'static str {
+    let mut calls = tokio::time::interval(CALL_EVERY);
+    calls.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    while server.shutdown.run_until_cancelled(calls.tick()).await.is_some() {
+        // Without an answer, the next call is as good.
+        server.service.ready("").await;
+    }
+    "the time"
 }
 
 impl Running {

@@ -121,9 +121,6 @@ fn hosts(
 ) -> Result<Vec<ConnectionInfo>> {
     let of_host = |host: &url::Host| {
         let (host, port) = (host.name.clone(), host.port.unwrap_or(default_port));
-        if host == "0.0.0.0" || host == "::" {
-            return Err(url.wrong("host", "is a wildcard address, to which no client can connect"));
-        }
         info(
             if has_tls {
                 ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None }

@@ -156,6 +156,17 @@ async fn make_nodes(exchange: &Exchange, link: &Link) -> Result<(), Failure> {
             link.ensure(path, b"").await?;
         }
     }
+    // Before this process makes a node that others cannot read.
+    let of_values = keys.values();
+    if link.has_login() && link.exists(&of_values).await?.is_some() && link.is_open_to_all(&of_values).await?
+    {
+        let why = format!(
+            "the nodes below {} in ZooKeeper are open to all: leave the login out of the URL, choose another path, or \
+             end all processes and delete the nodes",
+            keys.root()
+        );
+        return Err(Failure::refused(ErrorKind::Misused, why));
+    }
     let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_micros().to_string();
     let nodes = [keys.values(), keys.mails(), keys.inboxes(), keys.clock()];
     try_join_all(nodes.iter().map(|path| link.ensure(path, b""))).await?;

@@ -41,8 +41,10 @@ pub(super) const UNTRIED: i32 = -2;
 const ABSENT: i32 = -101;
 
 /// A server that has lost the others, has seen less than this process, or has too many connections says nothing.
-pub(super) const CLOSED: &str = "has ended the connection: it may have lost the other servers, be behind them, or take no \
-                                 more connections from this host (maxClientCnxns)";
+pub(super) const CLOSED: &str = "has ended the connection: it may have lost the other servers, hold older data than this \
+                                 process has seen (restart this process if the data were replaced), take no more \
+                                 connections from this host (maxClientCnxns), refuse the size of a request \
+                                 (jute.maxbuffer), or use TLS where the URL does not, or the other way round (zks://)";
 
 impl From<Failure> for Error {
     fn from(failure: Failure) -> Self {
@@ -103,7 +105,7 @@ fn classify(code: i32) -> (Meaning, ErrorKind, &'static str) {
     use ErrorKind as K;
     use Meaning as M;
     match code {
-        ABSENT => (M::Absent, K::Unavailable, "no such node"),
+        ABSENT => (M::Absent, K::Unavailable, DELETED),
         -103 => (M::Differs, K::Unavailable, "another version"),
         -110 => (M::Exists, K::Unavailable, "the node exists"),
         -111 => (M::HasChildren, K::Unavailable, "the node has children"),
@@ -116,13 +118,18 @@ fn classify(code: i32) -> (Meaning, ErrorKind, &'static str) {
         -102 => (M::Refused, K::Misused, RIGHTS),
         -108 => (M::Refused, K::Misused, "a node of a session has no children"),
         -114 => (M::Refused, K::Misused, "invalid rights"),
-        -115 | -124 => {
-            (M::Refused, K::Misused, "the login was refused, or the server demands another kind of it")
-        }
+        -115 | -124 => (
+            M::Refused,
+            K::Misused,
+            "the login was refused, or the server demands SASL, which is not supported",
+        ),
         -125 => (M::Refused, K::Unavailable, "the quota is used up: raise it with setquota"),
         _ => (M::Unknown, K::Unavailable, "the server has failed"),
     }
 }
+
+const DELETED: &str =
+    "no such node: if somebody deleted it, all nodes in the node `key` must be deleted, too";
 
 const RIGHTS: &str = "no right to this node: pass the user and password that created it in the URL, as in \
                       zk://USER:PASSWORD@HOST, or choose another path";

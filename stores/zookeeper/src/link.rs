@@ -3,7 +3,7 @@
 use super::{
     connection::{Answer, Call},
     errors::{Failure, Meaning, OK},
-    ops::{self, Access, Done, Kind, Op},
+    ops::{self, ALL_RIGHTS, Access, Done, Kind, Op},
     wire::{Body, Reader, Stat, texts},
 };
 use locker_core::error::ErrorKind;
@@ -21,6 +21,11 @@ impl Link {
     pub(super) fn new(access: Access) -> (Self, mpsc::UnboundedReceiver<Call>) {
         let (calls, receiver) = mpsc::unbounded_channel();
         (Self { calls, access }, receiver)
+    }
+
+    /// Returns whether nodes are made for one login.
+    pub(super) fn has_login(&self) -> bool {
+        self.access == Access::Login
     }
 
     /// Returns whether requests are still taken.
@@ -85,6 +90,19 @@ impl Link {
         path: &str,
     ) -> impl Future<Output = Result<Vec<String>, Failure>> + Send + use<> {
         self.ask_about(8, path, Body::default().text(path).flag(false), texts)
+    }
+
+    /// Returns whether every client of the ensemble has all rights to a node.
+    pub(super) fn is_open_to_all(
+        &self,
+        path: &str,
+    ) -> impl Future<Output = Result<bool, Failure>> + Send + use<> {
+        self.ask_about(6, path, Body::default().text(path), |reader| {
+            let entries = 0..reader.int()?.max(0);
+            let mut entry = || Some((reader.int()?, reader.text()?, reader.text()?));
+            let all: Option<Vec<_>> = entries.map(|_| entry()).collect();
+            Some(all?.contains(&(ALL_RIGHTS, "world", "anyone")))
+        })
     }
 
     /// Has this session hear of all changes of a node and, if it is `deep`, of those in it. Otherwise it hears of their

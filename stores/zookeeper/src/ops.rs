@@ -107,7 +107,7 @@ impl Op {
     }
 }
 
-const ALL_RIGHTS: i32 = 31;
+pub(super) const ALL_RIGHTS: i32 = 31;
 
 /// Returns the request of a transaction.
 pub(super) fn request(ops: &[Op], access: Access) -> Body {

@@ -17,6 +17,9 @@ const FORM: Form = Form {
 
 pub(super) const PORT: u16 = 2181;
 
+/// The longest path: each node of the store has a longer one.
+const MAX_ROOT: usize = 500;
+
 /// The node of a URL without a path.
 const ROOT: &str = "/locker";
 
@@ -73,7 +76,14 @@ fn root(url: &StoreUrl) -> Result<String> {
         !name.is_empty() && name != "." && name != ".." && name.chars().all(is_allowed)
     };
     if !path.split('/').all(is_name) {
-        return Err(url.wrong("path", "is no path of a node in ZooKeeper"));
+        let rule = "is no path of a node in ZooKeeper: an empty name, a name of dots, or a letter that names may not have";
+        return Err(url.wrong("path", rule));
+    }
+    if path.len() > MAX_ROOT {
+        return Err(url.wrong("path", "has more than 500 bytes"));
+    }
+    if path.contains(',') {
+        return Err(url.wrong("path", "has a comma: it comes after the last host, zk://HOST,HOST/PATH"));
     }
     if path.split('/').next() == Some("zookeeper") {
         return Err(url.wrong("path", "begins with /zookeeper, which belongs to the server"));
@@ -123,6 +133,10 @@ mod tests {
             ("zk://u:secret@h/a/../b", "the path"),
             ("zk://u:secret@h/a%00b", "the path"),
             ("zk://u:secret@h/zookeeper/a", "the path"),
+            ("zk://u:secret@h:1/a,h2:2/b", "the path"),
+            (&format!("zk://u:secret@h/{}", "a".repeat(501)), "the path"),
+            ("zk://u:secret@a,0.0.0.0:7", "the host"),
+            ("zk://u:secret@[::]", "the host"),
             ("zk://u:secret@h?ca=/f", "the parameter `ca`"),
         ] {
             let error = read(url).map(drop).expect_err(url);

@@ -27,5 +27,13 @@ async fn wrong_logins_are_explained() {
         assert!(text.contains("zk://USER:PASSWORD@HOST") && !text.contains("sec"), "{login}: {text}");
     }
     party(&format!("zk://bob:secret@127.0.0.1:{port}/other")).await;
+    // Those without it could not read its nodes, and it protects none of theirs.
+    drop(party(&format!("zk://127.0.0.1:{port}/open")).await);
+    let error = open(&format!("zk://bob:secret@127.0.0.1:{port}/open")).await.unwrap_err();
+    assert!(
+        error.kind() == ErrorKind::Misused && error.message().contains("/open in ZooKeeper are open to all"),
+        "{error}"
+    );
+    party(&format!("zk://127.0.0.1:{port}/open")).await;
     assert_eq!(owner.read(&key).await.1, Some(b"x".to_vec()));
 }

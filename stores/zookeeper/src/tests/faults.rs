@@ -70,7 +70,9 @@ async fn opening_waits_for_an_election() {
     cluster.kill(cluster.leader());
     let (url, opening) = (cluster.url(), Opening::default());
     let opened = join_all((0..12).map(|_| Zookeeper::open(&url, &opening))).await;
-    opened.into_iter().for_each(|opened| drop(opened.unwrap()));
+    for opened in opened {
+        drop(opened.unwrap());
+    }
 }
 
 /// Hosts that take connections and say nothing, as servers that elect, beside one without a server.
