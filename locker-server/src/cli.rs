@@ -229,8 +229,8 @@ pub struct Prefix {
 #[derive(Args, Clone, Debug, Default)]
 pub struct StoreOptions {
     /// The store that all users of the lock share: file:///DIR on one host, else redis://HOST,
-    /// postgres://HOST/DATABASE, mysql://HOST/DATABASE, etcd://HOST,.. or zk://HOST,... LOCKER_STORE is another
-    /// name of the variable
+    /// postgres://HOST/DATABASE, mysql://HOST/DATABASE, zk://HOST,.. or etcd://HOST,.. (LOCKER_STORE is another
+    /// name of the variable)
     #[arg(long, env = "LOCKER_URL", value_name = "URL", hide_env_values = true)]
     pub store: Option<String>,
     /// See [`Eviction`].

@@ -51,8 +51,11 @@ async fn open(url: &str, opening: &Opening) -> Result<Mysql> {
     open_drawing(Box::new(random_inbox), url, opening).await
 }
 
+/// Returns a store whose calls take as long as they need on a busy machine.
 async fn party(url: &str) -> Party<Mysql> {
-    let store = in_time("a store", open(url, &Opening::default())).await;
+    let mut opening = Opening::default();
+    opening.network.command_timeout = Duration::from_secs(4);
+    let store = in_time("a store", open(url, &opening)).await;
     Party::new(store.unwrap_or_else(|error| panic!("{url}: {error:?}")))
 }
 

@@ -140,11 +140,14 @@ impl Exchange {
                 ops.push(Op::Delete(mail.as_str().into(), ANY));
             }
             ops.push(Op::Delete(inbox.as_str().into(), ANY));
-            let done = self.client.repeat(self.by(), |link| link.multi(ops.clone())).await?;
-            if rest.is_empty() || matches!(done, Done::Nothing(..)) {
-                return Ok(());
+            match self.client.repeat(self.by(), |link| link.multi(ops.clone())).await? {
+                // One was on its way.
+                Done::Nothing(_, failure) if failure.meaning == Meaning::HasChildren => {
+                    names = self.names(&mail).await?;
+                }
+                Done::All(_) if !rest.is_empty() => names = rest,
+                Done::All(_) | Done::Nothing(..) => return Ok(()),
             }
-            names = rest;
         }
     }
 }

@@ -200,6 +200,11 @@ fn promises_of_the_dead_end_in_time() {
         ("nobody for a minute", Scene { gap: 60 * SECOND, ..SCENE }, bound),
         ("a waiter that comes after 5 s", Scene { others: 3, gap: 5 * SECOND, ..SCENE }, bound),
         ("visits of 50 ms", Scene { lease: 2 * SECOND, visits: Some((50_000, 450_000)), ..SCENE }, bound),
+        (
+            "the same beside a process that stays",
+            Scene { others: 1, visits: Some((50_000, 450_000)), ..SCENE },
+            bound,
+        ),
     ] {
         assert_eq!(worst(&scene, runs, bound), Ok(()), "{what}");
     }
@@ -211,4 +216,6 @@ fn time_stands_still_without_the_rules_for_it() {
     let visits = Scene { lease: 2 * SECOND, visits: Some((50_000, 450_000)), leaves: false, ..SCENE };
     assert!(worst(&visits, 5, bound).is_err(), "visits that leave nothing behind");
     assert!(worst(&Scene { waiters_tick: false, ..SCENE }, 5, bound).is_err(), "waiters that do not tick");
+    let beside = Scene { others: 1, visits: Some((50_000, 450_000)), minds_lag: false, ..SCENE };
+    assert!(worst(&beside, 5, bound).is_err(), "each visit postpones the ticks of the process that stays");
 }

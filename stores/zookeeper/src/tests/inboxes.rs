@@ -101,11 +101,11 @@ async fn end_removes_many_messages() {
     let Some(server) = ZookeeperServer::start() else { return };
     let (one, observer) = (party(&server.url()).await, party(&server.url()).await.backend);
     let (link, mail) = (link(&observer).await, one.backend.exchange.keys.mail(one.backend.inbox()));
-    // They come faster than they are heard.
     let ops: Vec<_> = (0..1_000).map(|_| Op::create(&format!("{mail}/m"), b"x", Kind::Numbered)).collect();
     let created: Vec<_> = (0..30).map(|_| link.multi(ops.clone())).collect();
-    drop(one);
+    // They come faster than they are heard.
     join_all(created).await;
+    drop(one);
     until("the end", async || {
         count(&observer, "/locker/inbox").await == 1 && count(&observer, "/locker/mail").await == 1
     })

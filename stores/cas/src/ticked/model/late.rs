@@ -4,6 +4,7 @@ use super::{CAP, SECOND};
 use fastrand::Rng;
 
 #[derive(Clone, Copy)]
+#[expect(clippy::struct_excessive_bools, reason = "rules that are broken one by one")]
 pub(super) struct Scene {
     pub(super) lease: i64,
     /// The longest time that a message takes.
@@ -23,6 +24,8 @@ pub(super) struct Scene {
     /// Whether a visit leaves its time behind.
     pub(super) leaves: bool,
     pub(super) waiters_tick: bool,
+    /// Whether a tick postpones the next one by less, as far as the process that wrote it was behind.
+    pub(super) minds_lag: bool,
 }
 
 pub(super) const SCENE: Scene = Scene {
@@ -36,6 +39,7 @@ pub(super) const SCENE: Scene = Scene {
     visits: None,
     leaves: true,
     waiters_tick: true,
+    minds_lag: true,
 };
 
 const STEP: i64 = 1_000;
@@ -125,7 +129,7 @@ impl<'a> Run<'a> {
             self.kill();
             if self.processes[0].is_here && self.now(0) >= end {
                 let took = match self.scene {
-                    Scene { visits: Some(_), .. } => self.connected,
+                    Scene { visits: Some(_), others: 0, .. } => self.connected,
                     Scene { others: 0, gap, .. } => self.real - gap,
                     _ => self.real,
                 };
@@ -225,8 +229,9 @@ impl<'a> Run<'a> {
             if !one.is_here || tick <= one.tick || by != process && self.is_lost() {
                 continue;
             }
-            let (base, due) = (time.max(self.now(process)), real + self.pause(by == process));
-            self.processes[process] = One { tick, base, at: real, due, ..one };
+            let (base, pause) = (time.max(self.now(process)), self.pause(by == process));
+            let lag = if by != process && self.scene.minds_lag { base - time } else { 0 };
+            self.processes[process] = One { tick, base, at: real, due: real + (pause - lag).max(0), ..one };
         }
     }
 
