@@ -2,7 +2,7 @@
 
 use super::*;
 use contract::faults::{hear_again, write_again, write_through};
-use locker_harness::{Fault, Proxy, eventually};
+use locker_harness::{Fault, Proxy};
 use std::{
     process::Stdio,
     sync::atomic::{AtomicBool, Ordering},
@@ -156,15 +156,13 @@ async fn row_lock_of_a_user_delays_one_key() {
     let mut client = server.client(&database);
     let mut client = client.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut input = client.stdin.take().unwrap();
+    // A statement that sleeps would stop the whole server when it is killed.
     let select = format!(
-        "BEGIN; SELECT version FROM locker_keys WHERE `key`='{locked}' FOR UPDATE; SELECT SLEEP(60);\n"
+        "BEGIN; SELECT version FROM locker_keys WHERE `key`='{locked}' FOR UPDATE; SELECT GET_LOCK('{database}',0);\n"
     );
     std::io::Write::write_all(&mut input, select.as_bytes()).unwrap();
-    eventually("the lock", || {
-        let waiting =
-            "SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE 'SELECT SLEEP(60)%'";
-        block_in_place(|| server.try_sql(waiting)).is_ok_and(|count| count == "1").then_some(())
-    });
+    let is_locked = format!("SELECT IS_USED_LOCK('{database}') IS NOT NULL");
+    until("the lock", async || block_in_place(|| server.sql(&is_locked)) == "1").await;
     let outcome = party.exchange(write(&locked, version, b"y")).await;
     assert_eq!(outcome, Outcome::Differs { version, value: Some(b"x".to_vec()) });
     // Together with it, too.
@@ -173,10 +171,6 @@ async fn row_lock_of_a_user_delays_one_key() {
     assert!(matches!(lost, Outcome::Differs { .. }) && matches!(written, Outcome::Matched { .. }));
     client.kill().unwrap();
     client.wait().unwrap();
-    let sleep = "SELECT id FROM information_schema.processlist WHERE info LIKE 'SELECT SLEEP(60)%'";
-    for id in block_in_place(|| server.sql(sleep)).lines() {
-        drop(server.try_sql(&format!("KILL {id}")));
-    }
     party.write(write(&locked, version, b"y")).await;
 }
 
