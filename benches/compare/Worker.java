@@ -9,7 +9,7 @@ import org.apache.curator.framework.recipes.locks.InterProcessMutex;
 import org.apache.curator.retry.ExponentialBackoffRetry;
 
 /**
- * The worker of Curator: {@code java Worker.java URL FOLDER NUMBER LEASE_MS STEPS SECONDS}, as benches/compare/worker
+ * The worker of Curator: {@code java Worker PEER URL FOLDER NUMBER LEASE_MS STEPS SECONDS}, as benches/compare/worker
  * has it. Java reads the monotonic clock; OFFSET is what CLOCK_BOOTTIME is ahead of it.
  */
 public final class Worker {
@@ -51,11 +51,11 @@ public final class Worker {
     }
 
     public static void main(String[] orders) throws Exception {
-        int lease = Integer.parseInt(orders[3]);
-        long end = System.nanoTime() + 1_000_000_000L * Integer.parseInt(orders[5]);
-        Worker worker = new Worker(orders[1], orders[2], Integer.parseInt(orders[4]));
+        int lease = Integer.parseInt(orders[4]);
+        long end = System.nanoTime() + 1_000_000_000L * Integer.parseInt(orders[6]);
+        Worker worker = new Worker(orders[2], orders[3], Integer.parseInt(orders[5]));
         CuratorFramework client = CuratorFrameworkFactory.newClient(
-                orders[0].substring(orders[0].indexOf("//") + 2), lease, lease, new ExponentialBackoffRetry(1000, 3));
+                orders[1].substring(orders[1].indexOf("//") + 2), lease, lease, new ExponentialBackoffRetry(1000, 3));
         // As its documentation asks: a lock counts as lost once the connection is suspended.
         AtomicBoolean held = new AtomicBoolean();
         client.getConnectionStateListenable().addListener((curator, state) -> {
