@@ -339,7 +339,7 @@ fn packages_of_setup_scripts_are_listed() {
 }
 
 /// How many words a page may have. Those that are not listed here have 1,000.
-const BUDGETS: [(&str, usize); 26] = [
+const BUDGETS: [(&str, usize); 27] = [
     ("README.md", 1_150),
     ("CHANGELOG.md", 1_850),
     ("CONTRIBUTING.md", 1_400),
@@ -348,6 +348,8 @@ const BUDGETS: [(&str, usize); 26] = [
     ("docs/contributing/design/redis.md", 2_800),
     ("docs/contributing/design/stores.md", 3_900),
     ("docs/contributing/evidence.md", 2_250),
+    // Figures of nine libraries.
+    ("docs/explanation/compare.md", 1_150),
     ("docs/explanation/guarantees.md", 2_750),
     ("docs/explanation/performance.md", 2_500),
     ("docs/how-to/choose.md", 1_100),
