@@ -28,16 +28,22 @@ const MESSAGES_AT_ONCE: usize = 500;
 /// How soon a process looks at some of the values: after its first calls.
 const SOON: Duration = Duration::from_millis(50);
 
+/// When it tries again without an answer.
+const LATER: Duration = Duration::from_secs(1);
+
 impl Exchange {
     /// Sweeps until it is dropped.
     pub(super) async fn keep_sweeping(&self) {
         let mut gone = HashSet::new();
         // Where no process lives long enough to sweep, many come.
         background::sleep(SOON).await;
-        // An error is for the next time, and for the next process.
-        drop(self.glean(&self.keys.bucket(Id::random().jitter(BUCKETS)).into()).await);
+        // The buckets have no names before this process is connected.
+        while self.glean(&self.keys.bucket(Id::random().jitter(BUCKETS)).into()).await.is_err() {
+            background::sleep(LATER).await;
+        }
         loop {
             background::sleep(EVERY + EVERY / 1024 * Id::random().jitter(256)).await;
+            // An error is for the next time.
             drop(self.sweep(&mut gone).await);
         }
     }

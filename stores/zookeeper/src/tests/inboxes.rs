@@ -99,7 +99,11 @@ async fn lost_answer_to_a_deletion_stops_no_deletions() {
 #[tokio::test]
 async fn end_removes_many_messages() {
     let Some(server) = ZookeeperServer::start() else { return };
-    let (one, observer) = (party(&server.url()).await, party(&server.url()).await.backend);
+    // An end takes no longer than a call.
+    let mut opening = Opening::default();
+    opening.network.command_timeout = GENEROUS;
+    let one = Party::new(patiently(&server.url(), &opening).await);
+    let observer = party(&server.url()).await.backend;
     let (link, mail) = (link(&observer).await, one.backend.exchange.keys.mail(one.backend.inbox()));
     let ops: Vec<_> = (0..1_000).map(|_| Op::create(&format!("{mail}/m"), b"x", Kind::Numbered)).collect();
     let created: Vec<_> = (0..30).map(|_| link.multi(ops.clone())).collect();
