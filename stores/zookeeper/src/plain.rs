@@ -5,6 +5,7 @@ use locker_core::error::Result;
 use std::io;
 use tokio::net::TcpStream;
 
+#[derive(Clone)]
 pub(super) struct Settings;
 
 impl Settings {

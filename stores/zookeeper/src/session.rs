@@ -7,6 +7,7 @@ use super::{
     errors::{Failure, Meaning},
     exchange::Exchange,
     handshake::Opened,
+    health,
     hosts::Servers,
     link::Link,
     ops::{ANY, Access, Done, Op},
@@ -137,6 +138,7 @@ impl Session {
         self.exchange.client.set_link(live.link.clone());
         if !matches!(*status.borrow(), Status::Ready) {
             panics::contain(|| status.send_replace(Status::Ready));
+            background::spawn(health::check(self.servers.clone(), self.exchange.client.limits.server));
         }
         if std::mem::take(&mut self.state.has_gap) {
             self.exchange.shared.tell(Received::Gap);
@@ -228,8 +230,8 @@ impl Session {
         true
     }
 
-    /// Connects to the next server, with the session of the last connection if it is not over. The server has `limit` to
-    /// accept it.
+    /// Connects to the next server, with the session of the last connection if it is not over. The server has `limit`
+    /// to accept it.
     async fn resume(&mut self, limit: Duration) -> Result<Live, Failure> {
         let connecting = async {
             let stream = self.servers.connect().await?;

@@ -12,6 +12,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 /// What is trusted, if TLS is in use.
+#[derive(Clone)]
 pub(super) struct Settings(Option<TlsConnector>);
 
 impl Settings {

@@ -109,7 +109,8 @@ impl Chaos {
     ) -> Self {
         let of_workers: &[_] = if target.has_processes() { &OF_WORKERS } else { &[] };
         let of_disks: &[_] = if matches!(target.disk(), Disk::None) { &[] } else { &[SLOW_DISK] };
-        let known: Vec<_> = [of_workers, of_disks, &OF_LOCKERS, target.faults()].concat();
+        let of_store = [target.faults(), target.faults_of_network()].concat();
+        let known: Vec<_> = [of_workers, of_disks, &OF_LOCKERS, &of_store].concat();
         let unknown = plan.faults.iter().find(|name| !known.contains(&name.as_str()));
         assert!(unknown.is_none(), "no fault {unknown:?} with this store: known are {known:?}");
         let wanted = |fault: &&str| plan.faults.is_empty() || plan.faults.iter().any(|name| name == fault);

@@ -35,6 +35,11 @@ pub(crate) trait Target {
         &[]
     }
 
+    /// Returns the names of those that break its network.
+    fn faults_of_network(&self) -> &'static [&'static str] {
+        &[]
+    }
+
     /// Causes one of these faults, and mends it.
     fn strike(&mut self, fault: &str, pauses: &mut Pauses<'_>) {
         let _ = pauses;

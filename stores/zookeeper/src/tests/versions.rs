@@ -1,6 +1,9 @@
 //! Servers that lack what the store needs.
 
-use super::*;
+use super::{
+    super::{health, hosts::Servers, url},
+    *,
+};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, copy},
     net::{TcpListener, TcpStream, tcp::OwnedReadHalf},
@@ -50,4 +53,16 @@ async fn old_server_is_refused_by_name() {
     let error = open(&format!("zk://127.0.0.1:{port}")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Misused, "{error}");
     assert!(error.message().contains("ZooKeeper 3.6 or newer"), "{error}");
+}
+
+#[tokio::test]
+async fn server_tells_its_release() {
+    let Some(server) = ZookeeperServer::start() else { return };
+    let mut url = url::read(&server.url()).unwrap();
+    let servers = Servers::new(&mut url, None).unwrap();
+    let answer = health::ask(&servers).await.unwrap();
+    assert!(health::release(&answer) >= Some([3, 6, 0]), "{answer}");
+    assert!(!health::loses_writes(&answer), "{answer}");
+    let of_three = answer.replace("standalone", "leader");
+    assert_eq!(health::warning(&of_three).is_some(), health::loses_writes(&of_three));
 }

@@ -11,6 +11,11 @@ pub(super) trait Differences: Kind {
     /// Waits until a fault may end.
     fn settle(_: &Ensemble<Self>) {}
 
+    /// Returns whether the servers keep what they acknowledged when their disks are slow while they are killed.
+    fn keeps_writes(_: &Ensemble<Self>) -> bool {
+        true
+    }
+
     /// Returns whether a process listens, if the cluster answers.
     fn has_inboxes(ensemble: &Ensemble<Self>) -> Option<bool>;
 
@@ -38,7 +43,7 @@ impl<K: Differences> Target for Members<K> {
     }
 
     fn disk(&self) -> Disk {
-        Disk::OfServers(self.ensemble.processes())
+        if K::keeps_writes(&self.ensemble) { Disk::OfServers(self.ensemble.processes()) } else { Disk::None }
     }
 
     fn url(&self) -> String {
@@ -57,19 +62,11 @@ impl<K: Differences> Target for Members<K> {
     }
 
     fn faults(&self) -> &'static [&'static str] {
-        &[
-            "kill-leader",
-            "stop-leader",
-            "cut-leader",
-            "kill-member",
-            "restart-all",
-            "stop-all",
-            "reset",
-            "drop-replies",
-            "execute-and-reset",
-            "half-close",
-            "delay",
-        ]
+        &["kill-leader", "stop-leader", "cut-leader", "kill-member", "restart-all", "stop-all"]
+    }
+
+    fn faults_of_network(&self) -> &'static [&'static str] {
+        &network::FAULTS
     }
 
     fn strike(&mut self, fault: &str, pauses: &mut Pauses<'_>) {

@@ -47,18 +47,11 @@ impl Target for Mysql {
     }
 
     fn faults(&self) -> &'static [&'static str] {
-        &[
-            "kill-connection",
-            "kill-statement",
-            "kill-all",
-            "stop-mysql",
-            "kill-mysql",
-            "reset",
-            "drop-replies",
-            "execute-and-reset",
-            "half-close",
-            "delay",
-        ]
+        &["kill-connection", "kill-statement", "kill-all", "stop-mysql", "kill-mysql"]
+    }
+
+    fn faults_of_network(&self) -> &'static [&'static str] {
+        &network::FAULTS
     }
 
     fn strike(&mut self, fault: &str, pauses: &mut Pauses<'_>) {

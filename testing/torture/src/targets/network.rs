@@ -4,6 +4,9 @@ use super::Pauses;
 use locker_harness::{Fault, Proxy};
 use std::time::Duration;
 
+/// Those that a store takes whose clients reach it through proxies.
+pub(super) const FAULTS: [&str; 5] = ["reset", "drop-replies", "execute-and-reset", "half-close", "delay"];
+
 /// Breaks one of these proxies, or all at once if `fault` begins with `all-`, and mends it. Returns `None` if no fault
 /// of a network has this name.
 pub(super) fn strike(fault: &str, proxies: &[&Proxy], pauses: &mut Pauses<'_>) -> Option<()> {

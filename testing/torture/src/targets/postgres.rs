@@ -57,12 +57,11 @@ impl Target for Postgres {
             "terminate-all",
             "restart-postgres",
             "kill-postgres",
-            "reset",
-            "drop-replies",
-            "execute-and-reset",
-            "half-close",
-            "delay",
         ]
+    }
+
+    fn faults_of_network(&self) -> &'static [&'static str] {
+        &network::FAULTS
     }
 
     fn strike(&mut self, fault: &str, pauses: &mut Pauses<'_>) {

@@ -36,16 +36,11 @@ impl Target for Redis {
     }
 
     fn faults(&self) -> &'static [&'static str] {
-        &[
-            "kill-redis",
-            "stop-redis",
-            "reset",
-            "drop-replies",
-            "execute-and-reset",
-            "half-close",
-            "delay",
-            "forget-scripts",
-        ]
+        &["kill-redis", "stop-redis", "forget-scripts"]
+    }
+
+    fn faults_of_network(&self) -> &'static [&'static str] {
+        &network::FAULTS
     }
 
     fn strike(&mut self, fault: &str, pauses: &mut Pauses<'_>) {
