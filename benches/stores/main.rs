@@ -1,13 +1,14 @@
 //! Costs of a lock on PostgreSQL, MySQL, etcd and files, beside what an application would use instead.
 //!
 //! The rivals are in their default use: session advisory locks of PostgreSQL with a connection per task (a lock keeps
-//! its connection), `GET_LOCK` and rows that a transaction locks on MariaDB, the lock service of etcd (`v3lock`) with a lease per task, and `flock` by `std::fs::File::lock`.
+//! its connection), `GET_LOCK` and rows that a transaction locks on MariaDB, the lock service of etcd (`v3lock`) with a
+//! lease per task, and `flock` by `std::fs::File::lock`.
 //!
 //! `cargo bench --bench stores --all-features` starts its own servers, with `fsync` as they have it by default, and
 //! takes about ten minutes. `LOCKER_BENCH=postgres,distance,mysql,etcd,files,idle` selects parts:
 //!
-//! - `postgres`, `mysql`, `etcd`: acquire + release on names of their own, on one name, and on eight names; and what two bare
-//!   updates of one row cost on PostgreSQL, the first of them durable;
+//! - `postgres`, `mysql`, `etcd`: acquire + release on names of their own, on one name, and on eight names; and what
+//!   two bare updates of one row cost on PostgreSQL, the first of them durable;
 //! - `distance`: PostgreSQL behind a network with a round trip of 4 ms;
 //! - `files`: the same in one directory, beside `flock` and Redis;
 //! - `idle`: statements per second, connections and processor time of 1,000 waiters.

@@ -75,8 +75,8 @@ async fn impatient_callers_delay_no_waiter(store: &Opened) {
     drop(in_time("the living waiter", living).await.unwrap().unwrap());
 }
 
-/// redisson#2883: of 501 callers in a queue most were never served. redisson#3004: callers that had waited for long were
-/// removed from the queue by later ones, and waited for ever.
+/// redisson#2883: of 501 callers in a queue most were never served. redisson#3004: callers that had waited for long
+/// were removed from the queue by later ones, and waited for ever.
 async fn patient_waiters_keep_their_places(store: &Opened) {
     let (locker, name) = (&store.locker, fresh_name());
     let (others, newcomers) = (connect_apart(&store.url, 1).await, connect_apart(&store.url, 2).await);

@@ -50,8 +50,8 @@ async fn nonwaiting_calls_outlive_their_client(store: &Store) {
     until("nobody waits", async || near.get("/v1/event/e").await.status == 404).await;
 }
 
-/// The client disconnects before the store's reply. Nobody else could end the hold. On the other stores a write may need
-/// the reply to an earlier request, so that no hold begins while replies are lost.
+/// The client disconnects before the store's reply. Nobody else could end the hold. On the other stores a write may
+/// need the reply to an earlier request, so that no hold begins while replies are lost.
 #[tokio::test]
 async fn disconnect_during_endless_acquire_holds_nothing() {
     let Some(store) = Store::redis() else { return };

@@ -17,7 +17,8 @@ const INSIDE: &str = "LOCKER_TEST_NAMESPACE";
 /// The address of clients, which vanishes.
 const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 9, 9, 2);
 
-/// Longer than the server takes, and shorter than keep-alive with other settings or the retries of TCP, some 15 minutes.
+/// Longer than the server takes, and shorter than keep-alive with other settings or the retries of TCP, some 15
+/// minutes.
 const NOTICED: Duration = Duration::from_secs(45);
 
 /// In a network namespace, where the address of clients can be removed.

@@ -92,7 +92,8 @@ impl Guard {
 
     /// Returns the fencing token: a number that rises with every grant of this key. A resource that rejects fences
     /// below the highest it has seen is safe from holders whose lease is over. The traits `postgres::Fencing` and
-    /// `mysql::Fencing` (features `postgres`, `mysql`) have statements that do so in a transaction. [Fence a write][page] has programs.
+    /// `mysql::Fencing` (features `postgres`, `mysql`) have statements that do so in a transaction. [Fence a
+    /// write][page] has programs.
     ///
     /// Source: M. Kleppmann, "How to do distributed locking", 2016.
     ///

@@ -252,8 +252,8 @@ async fn upkeep(server: Arc<Server>) -> &'static str {
     "the metrics"
 }
 
-/// Keeps the clock of a store going that stands still while nobody calls, so that the holds of dead processes end though
-/// others come for moments only, as those of crontabs.
+/// Keeps the clock of a store going that stands still while nobody calls, so that the holds of dead processes end
+/// though others come for moments only, as those of crontabs.
 async fn keep_time(server: Arc<Server>) -> &'static str {
     let mut calls = tokio::time::interval(CALL_EVERY);
     calls.set_missed_tick_behavior(MissedTickBehavior::Delay);

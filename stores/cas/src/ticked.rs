@@ -1,9 +1,9 @@
 //! A clock for stores that have none: one key holds a time, and the processes move it on.
 //!
 //! 1. The key holds a time `T`, which only rises within a *life*: a clock that was deleted begins another one.
-//! 2. Each process has a `now`. It begins at `T`, runs as the local clock does, and stops at `T + CAP`. When a later `T`
-//!    becomes known, `now` is the later of both, and the cap moves on. It does not matter how the process learns of a
-//!    `T`, how late, and which ones it misses; the local clock is read after the message came.
+//! 2. Each process has a `now`. It begins at `T`, runs as the local clock does, and stops at `T + CAP`. When a later
+//!    `T` becomes known, `now` is the later of both, and the cap moves on. It does not matter how the process learns of
+//!    a `T`, how late, and which ones it misses; the local clock is read after the message came.
 //! 3. A tick writes the `now` of a process as the next `T`, and names the version that it replaces.
 //! 4. A write whose step promises an end names the version of the clock, and the end is `T + CAP + lease`.
 //! 5. A write that has lost to a tick is repeated on the `T` of its refusal. It counts what has passed locally since
@@ -124,8 +124,9 @@ impl Ticked {
         Some(Time { now, spread: known.end().since(now), gaps: known.tick.gaps, basis })
     }
 
-    /// Returns when this process ticks, unless it learns of another tick before. `draw` is below 1,024. A tick of a process
-    /// that is behind this one, such as a visitor, postpones it by as much less: many visitors would keep the time back.
+    /// Returns when this process ticks, unless it learns of another tick before. `draw` is below 1,024. A tick of a
+    /// process that is behind this one, such as a visitor, postpones it by as much less: many visitors would keep the
+    /// time back.
     pub(crate) fn due(&self, draw: u32) -> Option<Timestamp> {
         let KnownTick { tick, is_own, base, at, .. } = self.0.as_ref()?;
         let [least, more] = AFTER_OTHERS;

@@ -44,8 +44,8 @@ pub trait Ticking: Send + Sync + 'static {
     /// Errors are for the next tick.
     fn tick(&self, from: Tick, next: Next) -> BoxFuture<'_, ()>;
 
-    /// Returns what the time with the gaps is at least, 0 if the store never tells. `None` if it does not answer now, and
-    /// a tick would lose what has passed.
+    /// Returns what the time with the gaps is at least, 0 if the store never tells. `None` if it does not answer now,
+    /// and a tick would lose what has passed.
     fn least(&self) -> BoxFuture<'_, Option<Timestamp>>;
 
     /// Returns how long an answer takes.

@@ -1,4 +1,5 @@
-//! What the time with the gaps is at least: a lease of etcd measures what has passed since a moment that the clock names.
+//! What the time with the gaps is at least: a lease of etcd measures what has passed since a moment that the clock
+//! names.
 //!
 //! No host's clock enters. After a change of its leader, etcd counts from then, and less seems to have passed.
 

@@ -18,8 +18,8 @@ pub(super) mod code {
     pub(crate) const EXECUTION_TIME: [u16; 2] = [1969, 3024];
     /// A lock of another transaction: a deadlock, or a wait that was too long.
     pub(super) const LOST: [u16; 3] = [1205, 1213, 3572];
-    /// Nothing was written: conflicts, locks, limits, a server that takes no writes, missing tables, statements that were
-    /// ended, and no space in a table.
+    /// Nothing was written: conflicts, locks, limits, a server that takes no writes, missing tables, statements that
+    /// were ended, and no space in a table.
     pub(super) const CERTAIN: [u16; 15] =
         [1021, 1040, 1114, 1146, 1203, 1205, 1213, 1226, 1290, 1317, 1792, 1836, 1969, 3024, 3572];
     /// The server ends the connection, whatever became of the statement.

@@ -18,8 +18,8 @@ const FORMAT: i64 = 1;
 ///
 /// `locker_meta` has one row. `fence`: no fence of a removed key was higher. `removals`: changes with every removal of
 /// keys. `swept`: when a process last tried that. `longest`: no hold was granted for longer. `quick`: whether a process
-/// has ever granted what a crash may lose. `server`: that of the row in `locker_boot`. `quiet_until`: nothing is granted
-/// before.
+/// has ever granted what a crash may lose. `server`: that of the row in `locker_boot`. `quiet_until`: nothing is
+/// granted before.
 ///
 /// `locker_boot` is empty after the server was started. Every write needs its row.
 const TABLES: [&str; 5] = [
@@ -106,7 +106,8 @@ pub fn schema_sql() -> String {
     format!("{tables}{};\nDELIMITER //\n{procedures}DELIMITER ;\n", first_row("'new'"))
 }
 
-/// Returns the statements that let a user, `NAME` or `NAME@HOST`, use the tables and procedures of the present database.
+/// Returns the statements that let a user, `NAME` or `NAME@HOST`, use the tables and procedures of the present
+/// database.
 #[must_use]
 pub fn grants_sql(user: &str) -> String {
     let (name, host) = user.rsplit_once('@').unwrap_or((user, "%"));

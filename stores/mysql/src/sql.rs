@@ -170,8 +170,8 @@ pub(super) fn hang(bell: Id) -> String {
     format!("SELECT GET_LOCK('locker_bell_{bell}',0)")
 }
 
-/// Waits until there is a message that was not heard, until it is woken, or for some seconds: for the bell, which another
-/// connection of this process has. Returns 1 if that connection has lost it.
+/// Waits until there is a message that was not heard, until it is woken, or for some seconds: for the bell, which
+/// another connection of this process has. Returns 1 if that connection has lost it.
 ///
 /// Not by `SLEEP`: on MariaDB, two that wake it at once stop the whole server for a second. Who is woken there has a
 /// mutex of all that sleep, and wants one that its killer has, who tries to get that of all for so long.

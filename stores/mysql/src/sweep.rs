@@ -80,8 +80,8 @@ async fn remove_unheard(session: &Session) -> Result<usize, mysql_async::Error> 
     session.one(unheard).await.map(|answer| usize::try_from(answer.affected).unwrap_or(usize::MAX))
 }
 
-/// Removes some values. The fences and the removals change in the same commit in which the rows go. All is one packet: a
-/// process that is stopped meanwhile keeps no row.
+/// Removes some values. The fences and the removals change in the same commit in which the rows go. All is one packet:
+/// a process that is stopped meanwhile keeps no row.
 async fn remove_some(session: &Session) -> Result<usize, mysql_async::Error> {
     let statements = [
         "BEGIN".into(),

@@ -162,8 +162,8 @@ impl ZkClock {
         tick
     }
 
-    /// Makes sure that it is known how old the known tick is, if this process has just come: the tick that a write leaves
-    /// behind would hide the time before.
+    /// Makes sure that it is known how old the known tick is, if this process has just come: the tick that a write
+    /// leaves behind would hide the time before.
     pub(super) async fn settle(&self) {
         if self.clock.is_old() {
             ticker::settle(self).await;

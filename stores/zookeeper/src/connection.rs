@@ -126,8 +126,8 @@ impl Connection {
         }
     }
 
-    /// Carries out calls until the connection ends or nobody can make one any more. Returns why it has ended. Calls that
-    /// have not left this process get a certain error, those without an answer an unknown one.
+    /// Carries out calls until the connection ends or nobody can make one any more. Returns why it has ended. Calls
+    /// that have not left this process get a certain error, those without an answer an unknown one.
     pub(super) async fn run(
         mut self,
         mut calls: mpsc::UnboundedReceiver<Call>,

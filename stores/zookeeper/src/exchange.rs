@@ -242,7 +242,8 @@ impl Exchange {
         Ok(Outcome::Matched { version, gone: Vec::new() })
     }
 
-    /// Returns how the clock was found by a request that was sent at `sent`. The read has seen all that the refusal had.
+    /// Returns how the clock was found by a request that was sent at `sent`. The read has seen all that the refusal
+    /// had.
     async fn ticked(&self, by: Timestamp, basis: &Basis, sent: Timestamp) -> Result<Outcome> {
         Ok(Outcome::Ticked(self.clock.refused(by, basis, sent).await.map_err(Failure::before)?))
     }

@@ -17,8 +17,8 @@ const INSERTIONS: usize = 32;
 /// The version of a value, as a transaction can check it.
 ///
 /// `version` is the number of the transaction that wrote the value, which a check cannot name. A node with this data
-/// version, in a bucket without insertions since, has the value of that transaction: it is no node of the same name that
-/// was made later, whoever removed the former one. The bucket was read before the value.
+/// version, in a bucket without insertions since, has the value of that transaction: it is no node of the same name
+/// that was made later, whoever removed the former one. The bucket was read before the value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Known {
     pub(super) version: Version,

@@ -1,4 +1,4 @@
-//! Clusters whose members elect a leader among them, on free ports of this machine.
+//! Clusters of etcd or ZooKeeper on free ports of this machine: their members are started, stopped and killed.
 
 use crate::{GENEROUS, eventually, free_port, keeper::Kept};
 use rustix::process::{Pid, Signal};

@@ -26,8 +26,8 @@ pub(crate) fn shell_with(log: &Path, ending: &str) -> Command {
     shell
 }
 
-/// A server below a shell, which ends it when the standard input of the shell closes: that is when this process dies, or
-/// drops this value. The shell ends after the server, so that its ports are free.
+/// A server below a shell, which ends it when the standard input of the shell closes: that is when this process dies,
+/// or drops this value. The shell ends after the server, so that its ports are free.
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
     shell: Option<Child>,

@@ -16,7 +16,7 @@ use std::{
 /// Where Debian has it; its manifest names the other libraries. With `netty-codec` it speaks TLS.
 const LIBRARIES: &str = "/usr/share/java/zookeeper.jar:/usr/share/java/netty-codec.jar";
 
-/// What every server is told. It ticks four times as fast as usual.
+/// The settings of every server. It ticks four times as fast as usual.
 const SETTINGS: &str = "tickTime=500\ninitLimit=20\nsyncLimit=5\nclientPortAddress=127.0.0.1\nmaxClientCnxns=0\n\
                         admin.enableServer=false\n4lw.commands.whitelist=srvr,dump\n";
 
@@ -100,7 +100,8 @@ impl Kind for Zookeeper {
 
 impl Ensemble<Zookeeper> {
     /// Starts an ensemble of so many servers and waits until it serves: the library of Debian, or those that the
-    /// environment variable `LOCKER_TEST_ZOOKEEPER` names, in the form of a class path. Returns `None` if there is none.
+    /// environment variable `LOCKER_TEST_ZOOKEEPER` names, in the form of a class path. Returns `None` if there is
+    /// none.
     ///
     /// # Panics
     /// If the ensemble does not come up, or if there is no library and `CI=true`.

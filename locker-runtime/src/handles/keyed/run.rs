@@ -54,8 +54,8 @@ pub async fn begin(request: impl Asks, timeout: Duration) -> Result<Answered> {
     let (request, ask, ends) = request.asked()?.into_parts();
     let (locker, key, lease) = request.into_parts();
     let of = locker.keyed(HoldKind::Record, key);
-    // A client sees the id and ends its run by it, so no id may follow from another one. The client is the holder: an id
-    // with the tag of the locker would name the server.
+    // A client sees the id and ends its run by it, so no id may follow from another one. The client is the holder: an
+    // id with the tag of the locker would name the server.
     let id = Id::random_in(locker.new_id().inbox());
     let attempt = Attempt::of_record(&of, id, ask, lease);
     attempt.call.check(of.check_expires(lease))?;

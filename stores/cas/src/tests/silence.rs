@@ -122,8 +122,8 @@ fn silent_process_with_many_permits_costs_one_window() {
     assert!(waited < most("served"), "{waited:?}");
 }
 
-/// The process has two waiters. The first one let its grant pass, and the second one asks: it has its place, and is told
-/// so.
+/// The process has two waiters. The first one let its grant pass, and the second one asks: it has its place, and is
+/// told so.
 #[test]
 fn process_that_asks_again_is_not_silent() {
     for clock in ["served", "ticked"] {

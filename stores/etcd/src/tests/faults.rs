@@ -1,6 +1,7 @@
 //! Members that are killed, stopped or cut off.
 
 use super::*;
+use futures_util::future::join_all;
 use locker_harness::EtcdCluster;
 use std::time::Instant;
 
@@ -23,6 +24,18 @@ async fn restart_of_the_server_loses_nothing() {
         assert_eq!(one.read(&key).await, (version, Some(b"x".to_vec())));
     }
     assert_eq!((one.gaps(), other.gaps()), (0, 0));
+}
+
+/// Stores are opened while a leader is elected. The host of the last one refuses connections, which says nothing of the
+/// others.
+#[tokio::test]
+async fn opening_waits_for_an_election() {
+    let Some(mut cluster) = EtcdCluster::start(3) else { return };
+    cluster.kill(cluster.leader());
+    let (url, opening) = (cluster.url(), Opening::default());
+    for opened in join_all((0..12).map(|_| Etcd::open(&url, &opening))).await {
+        drop(opened.unwrap());
+    }
 }
 
 #[tokio::test]

@@ -8,7 +8,8 @@ use std::collections::HashMap;
 
 const OLDEST: (u32, u32) = (6, 2);
 
-/// The oldest version in which a script obeys `min-replicas-to-write`: before, a master that is cut off goes on granting.
+/// The oldest version in which a script obeys `min-replicas-to-write`: before, a master that is cut off goes on
+/// granting.
 const OLDEST_THAT_STOPS: (u32, u32) = (7, 0);
 
 /// Checks the version and the role of the server.
@@ -21,8 +22,8 @@ pub(crate) fn question() -> Cmd {
     redis::cmd("HELLO")
 }
 
-/// Checks the reply to the question. `advice` helps if the server is a replica. `must_stop` says whether its scripts must
-/// stop when it is cut off from its replicas.
+/// Checks the reply to the question. `advice` helps if the server is a replica. `must_stop` says whether its scripts
+/// must stop when it is cut off from its replicas.
 pub(super) fn check(reply: RedisResult<Value>, advice: &str, must_stop: bool) -> Result<()> {
     let reply = reply.map_err(|error| explain(&error).unwrap_or_else(|| errors::of_call(&error)))?;
     let facts: HashMap<String, Value> =
