@@ -150,7 +150,13 @@ impl Latest {
         }
     }
 
-    /// Returns where the clock begins: at the wall clock only if there is no value. Values that count gaps are ahead of
+    /// Takes note of the time of a process that knew the last clock.
+    pub fn know(&mut self, time: &Time) {
+        self.time = self.time.max(time.now);
+        self.with_gaps = self.with_gaps.max(time.now + time.gaps);
+    }
+
+    /// Returns where the clock begins: at the wall clock only if nothing is known. Values that count gaps are ahead of
     /// the others by the gaps.
     #[must_use]
     pub fn next(self) -> Next {

@@ -18,6 +18,11 @@
 //!
 //! While no process is connected, time stands still. What goes on without processes, such as the refill of a rate
 //! limit, also counts the *gaps*: a tick adds the time since the last one that its `T` does not show.
+//!
+//! 6. A tick may name a *jump*, a later time. The next tick may show that at once, if the store has measured as much
+//!    since this one was written: the processes only come for moments, and would never get there. What promises an end
+//!    on such a tick takes the jump in place of `T + CAP`, if it is later. So at no moment after `w(k+1)` is any time
+//!    later than that of tick `k` by more than what has passed since, as before.
 
 #[cfg(test)]
 mod model;
@@ -44,6 +49,16 @@ pub struct Tick {
     pub time: Timestamp,
     /// How long time has stood still in all.
     pub gaps: Duration,
+    /// A time that the next tick may show at once if that has passed, 0 if there is none.
+    pub jump: Timestamp,
+}
+
+impl Tick {
+    /// Returns the latest time that the next tick can show.
+    #[must_use]
+    pub fn latest(&self) -> Timestamp {
+        (self.time + CAP).max(self.jump)
+    }
 }
 
 /// How a process has learned of a tick.
@@ -58,12 +73,29 @@ pub enum Source {
 }
 
 /// The time and the gaps of the next tick.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Next {
     /// What the clock is to show.
     pub time: Timestamp,
     /// How long time has stood still in all.
     pub gaps: Duration,
+}
+
+impl Next {
+    /// Returns the time with the gaps.
+    #[must_use]
+    pub fn wall(&self) -> Timestamp {
+        self.time + self.gaps
+    }
+}
+
+/// What the clock shows at least, as far as the store tells.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Least {
+    /// The time without the gaps: that of a jump.
+    pub time: Timestamp,
+    /// The time with the gaps.
+    pub wall: Timestamp,
 }
 
 /// What one process knows of the clock.
@@ -121,7 +153,7 @@ impl Ticked {
         let known = self.0.as_ref()?;
         let now = known.now(local);
         let basis = Basis::Tick { life: known.tick.life, version: Arc::clone(&known.tick.version) };
-        Some(Time { now, spread: known.end().since(now), gaps: known.tick.gaps, basis })
+        Some(Time { now, spread: known.tick.latest().since(now), gaps: known.tick.gaps, basis })
     }
 
     /// Returns when this process ticks, unless it learns of another tick before. `draw` is below 1,024. A tick of a
@@ -134,14 +166,15 @@ impl Ticked {
         Some(*at + if *is_own { AFTER_OWN } else { after_others() })
     }
 
-    /// Returns the tick that follows the known one, with that. `least` is what the time with the gaps is at least, as
-    /// far as the store tells.
-    pub(crate) fn next(&self, local: Timestamp, least: Timestamp) -> Option<(Tick, Next)> {
+    /// Returns the tick that follows the known one, with that.
+    pub(crate) fn next(&self, local: Timestamp, least: Least) -> Option<(Tick, Next)> {
         let known = self.0.as_ref()?;
-        let time = known.now(local);
-        let gap = local.since(known.at).saturating_sub(time.since(known.tick.time));
-        let next = Next { time, gaps: (known.tick.gaps + gap).max(least.since(time)) };
-        (time > known.tick.time).then(|| (known.tick.clone(), next))
+        let (tick, now) = (&known.tick, known.now(local));
+        let time = now.max(least.time.min(tick.latest()));
+        // A jump makes gaps shorter.
+        let wall = (tick.time + local.since(known.at)).max(now) + tick.gaps;
+        let next = Next { time, gaps: wall.max(least.wall).since(time) };
+        (time > tick.time).then(|| (tick.clone(), next))
     }
 
     /// Returns whether no gap is on its way: otherwise this process ticks before a step that counts gaps, because the
@@ -165,7 +198,12 @@ mod tests {
     }
 
     fn tick(life: i64, millis: u64) -> Tick {
-        Tick { life, version: millis.to_be_bytes().into(), time: at(millis), gaps: Duration::ZERO }
+        let jump = Timestamp::default();
+        Tick { life, version: millis.to_be_bytes().into(), time: at(millis), gaps: Duration::ZERO, jump }
+    }
+
+    fn wall(millis: u64) -> Least {
+        Least { wall: at(millis), ..Least::default() }
     }
 
     fn known(clock: &Ticked, local: u64) -> (Timestamp, Duration) {
@@ -218,11 +256,32 @@ mod tests {
     }
 
     #[test]
+    fn jump_is_shown_at_once_and_shortens_gaps() {
+        let mut clock = Ticked::default();
+        let seconds = Duration::from_secs;
+        clock.learn(Tick { gaps: seconds(5), jump: at(41_000), ..tick(1, 1_000) }, Source::Read, at(100));
+        assert_eq!(known(&clock, 400), (at(1_300), Duration::from_millis(39_700)));
+        let next = |local, least| clock.next(at(local), least).map(|(_, Next { time, gaps })| (time, gaps));
+        assert_eq!(next(400, wall(66_000)), Some((at(1_300), at(66_000).since(at(1_300)))));
+        let jump = |time| Least { time: at(time), wall: at(66_000) };
+        assert_eq!(next(400, jump(41_000)), Some((at(41_000), seconds(25))));
+        assert_eq!(next(400, jump(90_000)), Some((at(41_000), seconds(25))), "no further than the tick says");
+        let unknown = Least { wall: at(0), ..jump(41_000) };
+        assert_eq!(next(400, unknown), Some((at(41_000), Duration::ZERO)), "nobody knows what has passed");
+        clock.learn(tick(1, 1_500), Source::Told, at(400));
+        assert_eq!(next_time(&clock, 400, jump(41_000)), at(2_500), "another tick names no jump");
+    }
+
+    fn next_time(clock: &Ticked, local: u64, least: Least) -> Timestamp {
+        clock.next(at(local), least).unwrap().1.time
+    }
+
+    #[test]
     fn gaps_are_what_the_time_does_not_show() {
         let mut clock = Ticked::default();
         clock.learn(tick(1, 1_000), Source::Own, at(100));
         let gaps = |clock: &Ticked, local, least| {
-            clock.next(at(local), at(least)).map(|(_, next)| (next.time, next.gaps.as_secs()))
+            clock.next(at(local), wall(least)).map(|(_, next)| (next.time, next.gaps.as_secs()))
         };
         assert_eq!(gaps(&clock, 100, 0), None, "no time has passed");
         assert_eq!(gaps(&clock, 600, 0), Some((at(1_500), 0)));

@@ -1,7 +1,7 @@
 //! The clock of a store that its processes move on, and the task that does so.
 
 use super::{
-    ticked::{Next, Source, Tick, Ticked},
+    ticked::{Least, Next, Source, Tick, Ticked},
     time::Time,
 };
 use futures_util::future::BoxFuture;
@@ -35,6 +35,17 @@ pub struct Clock {
     settles: tokio::sync::Mutex<()>,
 }
 
+/// How a process is there that ticks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Presence {
+    /// It ticks from time to time.
+    Stays,
+    /// It ticks for a call.
+    Comes,
+    /// It ends.
+    Leaves,
+}
+
 /// A store with such a clock.
 pub trait Ticking: Send + Sync + 'static {
     /// Returns the clock as this process knows it.
@@ -42,11 +53,11 @@ pub trait Ticking: Send + Sync + 'static {
 
     /// Replaces `from` by a tick with the time `next`, if `from` is still the latest, and learns of what is there then.
     /// Errors are for the next tick.
-    fn tick(&self, from: Tick, next: Next) -> BoxFuture<'_, ()>;
+    fn tick(&self, from: Tick, next: Next, presence: Presence) -> BoxFuture<'_, ()>;
 
-    /// Returns what the time with the gaps is at least, 0 if the store never tells. `None` if it does not answer now,
-    /// and a tick would lose what has passed.
-    fn least(&self) -> BoxFuture<'_, Option<Timestamp>>;
+    /// Returns what the clock shows at least, 0 if the store never tells. `None` if it does not answer now, and a tick
+    /// would lose what has passed.
+    fn least(&self) -> BoxFuture<'_, Option<Least>>;
 
     /// Returns how long an answer takes.
     fn round_trip(&self) -> Duration;
@@ -74,15 +85,20 @@ impl Clock {
         lock(&self.state).time(Timestamp::now())
     }
 
+    /// Returns the time if the clock is known in this life.
+    pub fn time_in(&self, life: i64) -> Option<Time> {
+        self.time().filter(|time| time.basis.life() == Some(life))
+    }
+
     /// Returns the known tick and the one that follows it now.
-    pub fn next(&self, least: Timestamp) -> Option<(Tick, Next)> {
+    pub fn next(&self, least: Least) -> Option<(Tick, Next)> {
         lock(&self.state).next(Timestamp::now(), least)
     }
 
     /// As [`next`](Self::next), unless nobody knows how old the known tick is: the next one would lose the time since.
     #[must_use]
     pub fn next_of_known_age(&self) -> Option<(Tick, Next)> {
-        if self.is_old() { None } else { self.next(Timestamp::default()) }
+        if self.is_old() { None } else { self.next(Least::default()) }
     }
 
     /// Returns whether no gap is on its way.
@@ -128,7 +144,7 @@ pub async fn keep(store: &impl Ticking) {
                 () = background::sleep_from(now, due) => {}
             }
         } else {
-            tick(store).await;
+            tick(store, Presence::Stays).await;
             tried = Timestamp::now() + AGAIN + 2 * store.round_trip();
         }
     }
@@ -137,7 +153,7 @@ pub async fn keep(store: &impl Ticking) {
 /// Leaves the time of a process behind that ends, if it has used the store lately.
 pub async fn leave(store: &impl Ticking) {
     if store.clock().is_used(Timestamp::now()) {
-        tick(store).await;
+        tick(store, Presence::Leaves).await;
     }
 }
 
@@ -149,15 +165,15 @@ pub async fn settle(store: &impl Ticking) {
     }
     let _one = clock.settles.lock().await;
     if !clock.is_settled() {
-        tick(store).await;
+        tick(store, Presence::Comes).await;
     }
 }
 
 /// Ticks now, if time has passed.
-pub(crate) async fn tick(store: &impl Ticking) {
-    let least = if store.clock().is_old() { store.least().await } else { Some(Timestamp::default()) };
+pub(crate) async fn tick(store: &impl Ticking, presence: Presence) {
+    let least = if store.clock().is_old() { store.least().await } else { Some(Least::default()) };
     if let Some((from, next)) = least.and_then(|least| store.clock().next(least)) {
-        store.tick(from, next).await;
+        store.tick(from, next, presence).await;
     }
 }
 
@@ -171,7 +187,7 @@ mod tests {
     /// A store whose time with the gaps is at least `least`, and the ticks that it was sent.
     struct Ticks {
         clock: Clock,
-        least: Mutex<Option<Timestamp>>,
+        least: Mutex<Option<Least>>,
         sent: Mutex<Vec<Next>>,
     }
 
@@ -180,11 +196,11 @@ mod tests {
             let now = Timestamp::now();
             let ticks = Self {
                 clock: Clock::default(),
-                least: Mutex::new(Some(now + 7 * INTEREST)),
+                least: Mutex::new(Some(Least { wall: now + 7 * INTEREST, ..Least::default() })),
                 sent: Mutex::default(),
             };
             ticks.clock.learn(tick(now), source);
-            eventually("some time to pass", || ticks.clock.next(now));
+            eventually("some time to pass", || ticks.clock.next(Least::default()));
             ticks
         }
 
@@ -198,13 +214,13 @@ mod tests {
             &self.clock
         }
 
-        fn tick(&self, _: Tick, next: Next) -> BoxFuture<'_, ()> {
+        fn tick(&self, _: Tick, next: Next, _: Presence) -> BoxFuture<'_, ()> {
             lock(&self.sent).push(next);
             self.clock.learn(tick(next.time), Source::Own);
             Box::pin(async {})
         }
 
-        fn least(&self) -> BoxFuture<'_, Option<Timestamp>> {
+        fn least(&self) -> BoxFuture<'_, Option<Least>> {
             Box::pin(async { *lock(&self.least) })
         }
 
@@ -215,7 +231,7 @@ mod tests {
 
     fn tick(time: Timestamp) -> Tick {
         let version = time.as_micros().to_be_bytes().into();
-        Tick { life: 1, version, time, gaps: Duration::ZERO }
+        Tick { life: 1, version, time, gaps: Duration::ZERO, jump: Timestamp::default() }
     }
 
     #[test]

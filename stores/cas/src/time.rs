@@ -88,8 +88,8 @@ impl Basis {
 pub struct Found {
     /// The life of the clock.
     pub life: i64,
-    /// The time of its latest tick.
-    pub time: Timestamp,
+    /// The [latest](super::ticked::Tick::latest) time that its next tick can show.
+    pub latest: Timestamp,
     /// The local time before the request was sent.
     pub sent: Timestamp,
 }
@@ -102,7 +102,7 @@ impl Found {
             return time;
         }
         let passed = local.since(self.sent);
-        let end = self.time + CAP + passed + passed / 1000 + Duration::from_micros(1);
+        let end = self.latest + passed + passed / 1000 + Duration::from_micros(1);
         Time { spread: end.since(time.now), basis: Basis::Life(self.life), ..time }
     }
 }
@@ -131,7 +131,7 @@ mod tests {
             gaps: Duration::ZERO,
             basis: Basis::Tick { life, version: [7].into() },
         };
-        let found = Found { life: 1, time: at(10_000), sent: at(400) };
+        let found = Found { life: 1, latest: at(11_000), sent: at(400) };
         let time = found.time(of_tick(1), at(600));
         assert_eq!(time.now + time.spread, at(11_200) + Duration::from_micros(200 + 1));
         assert_eq!((time.now, time.basis), (at(10_100), Basis::Life(1)));

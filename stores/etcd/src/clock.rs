@@ -11,8 +11,8 @@ use super::{
 use futures_util::future::BoxFuture;
 use locker_cas::{
     Basis, Found, Latest,
-    ticked::{Next, Source, Tick},
-    ticker::{Clock, Ticking},
+    ticked::{Least, Next, Source, Tick},
+    ticker::{Clock, Presence, Ticking},
 };
 use locker_core::{
     clock::Timestamp,
@@ -85,7 +85,8 @@ impl Text {
     }
 
     fn tick(self, life: i64, bytes: &[u8]) -> Tick {
-        Tick { life, version: bytes.into(), time: self.next.time, gaps: self.next.gaps }
+        let Next { time, gaps } = self.next;
+        Tick { life, version: bytes.into(), time, gaps, jump: Timestamp::default() }
     }
 }
 
@@ -142,14 +143,14 @@ impl EtcdClock {
     /// Takes over the clock as it was read. Returns it as an answer to a request that was sent at `sent`.
     pub(super) fn find(&self, kv: &KeyValue, source: Source, sent: Timestamp) -> Result<Found, Failure> {
         let tick = self.read(kv)?;
-        let found = Found { life: tick.life, time: tick.time, sent };
+        let found = Found { life: tick.life, latest: tick.latest(), sent };
         self.clock.learn(tick, source);
         Ok(found)
     }
 
     /// Returns the tick that leaves the time of this process behind, for a write that compares the clock.
     pub(super) fn leave(&self, basis: &Basis) -> Option<Left> {
-        let (from, next) = self.clock.next(Timestamp::default())?;
+        let (from, next) = self.clock.next(Least::default())?;
         let is_latest = matches!(basis, Basis::Tick { version, .. } if *version == from.version);
         let (now, mut left) = (Timestamp::now(), lock(&self.left));
         if !is_latest || now < *left + LEAVES_EVERY {
@@ -173,13 +174,14 @@ impl EtcdClock {
         self.find(kv, Source::Read, Timestamp::now()).map(drop)
     }
 
-    /// Makes a clock: at the time of this process if it knew the last one, else at the latest time of all values, and
-    /// at the wall clock only if there are none.
+    /// Makes a clock: at the latest time of all values, or that of this process if it is later and no other clock was
+    /// missed, and at the wall clock only if there are none.
     pub(super) async fn make(&self) -> Result<(), Failure> {
-        let next = match self.clock.time() {
-            Some(time) => Next { time: time.now, gaps: time.gaps },
-            None => self.of_values().await?,
-        };
+        let mut latest = self.latest_of_values().await?;
+        if let Some(time) = self.clock.time().filter(|_| !self.clock.is_old()) {
+            latest.know(&time);
+        }
+        let next = latest.next();
         let mark = self.gauge.begin(next.time + next.gaps).await?;
         let key = self.keys.clock();
         let put = Op::put(key.clone(), Text::new(next, mark).bytes(), 0);
@@ -198,8 +200,7 @@ impl EtcdClock {
         Ok(())
     }
 
-    /// Returns the latest time of all values.
-    async fn of_values(&self) -> Result<Next, Failure> {
+    async fn latest_of_values(&self) -> Result<Latest, Failure> {
         let mut latest = Latest::default();
         let (mut key, end) = (self.keys.key(""), end_of_prefix(&self.keys.key("")));
         loop {
@@ -211,7 +212,7 @@ impl EtcdClock {
                 _ => break,
             }
         }
-        Ok(latest.next())
+        Ok(latest)
     }
 
     fn read(&self, kv: &KeyValue) -> Result<Tick, Failure> {
@@ -248,14 +249,14 @@ impl Ticking for EtcdClock {
         &self.clock
     }
 
-    fn tick(&self, from: Tick, next: Next) -> BoxFuture<'_, ()> {
+    fn tick(&self, from: Tick, next: Next, _: Presence) -> BoxFuture<'_, ()> {
         // An error is for the next tick: until then `now` stops at its cap.
         Box::pin(async move { drop(self.write(from, next).await) })
     }
 
-    fn least(&self) -> BoxFuture<'_, Option<Timestamp>> {
+    fn least(&self) -> BoxFuture<'_, Option<Least>> {
         // A lease that does not answer goes on counting.
-        Box::pin(async { Some(self.gauge.least().await) })
+        Box::pin(async { Some(Least { wall: self.gauge.least().await, ..Least::default() }) })
     }
 
     fn round_trip(&self) -> Duration {

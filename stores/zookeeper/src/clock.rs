@@ -6,6 +6,7 @@
 use super::{
     client::Client,
     errors::{Failure, Meaning},
+    gauge::Text,
     keys::Keys,
     link::Link,
     list,
@@ -17,12 +18,13 @@ use super::{
 use futures_util::future::{BoxFuture, join_all};
 use locker_cas::{
     Basis, Found, Latest,
-    ticked::{Next, Source, Tick},
-    ticker::{self, Clock, Ticking},
+    ticked::{Least, Next, Source, Tick},
+    ticker::{self, Clock, Presence, Ticking},
 };
 use locker_core::{
     clock::Timestamp,
     error::ErrorKind,
+    id::Id,
     sync::{Mutex, lock},
 };
 use std::{fmt, str::from_utf8, sync::Arc, time::Duration};
@@ -43,16 +45,26 @@ pub(super) struct ZkClock {
     shared: Arc<Shared>,
     clock: Clock,
     mark: Mutex<Mark>,
+    /// What the time with the gaps was at the last tick of this process as one that stays.
+    stayed: Mutex<Timestamp>,
     /// When a write has last left the time behind.
     left: Mutex<Timestamp>,
 }
 
-/// What the time with the gaps was at the known tick, and when that was written, on the clock of which leader.
+/// The known tick, and when it was written, on the clock of which leader.
 #[derive(Clone, Copy, Debug, Default)]
 struct Mark {
     life: i64,
-    at: Timestamp,
+    text: Text,
+    is_own: bool,
     written: Written,
+}
+
+impl Mark {
+    /// Returns the tick as it was written, if it is this one.
+    fn of(&self, tick: &Tick) -> Option<Text> {
+        ((self.life, self.text.next.time) == (tick.life, tick.time)).then_some(self.text)
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -79,18 +91,7 @@ impl Written {
 pub(super) struct Left {
     pub(super) op: Op,
     life: i64,
-    next: Next,
-}
-
-/// Returns what is in the node: the time in microseconds since 1970, and how long it has stood still in all.
-fn text(Next { time, gaps }: Next) -> String {
-    format!("{} {}", time.as_micros(), gaps.as_micros())
-}
-
-pub(super) fn read_text(bytes: &[u8]) -> Option<Next> {
-    let (time, gaps) = from_utf8(bytes).ok()?.split_once(' ')?;
-    let time = Timestamp::from_micros(time.parse().ok()?);
-    Some(Next { time, gaps: Duration::from_micros(gaps.parse().ok()?) })
+    text: Text,
 }
 
 /// Returns the data version that the version of a tick stands for.
@@ -100,8 +101,8 @@ fn data_version(version: &[u8]) -> i32 {
 
 impl ZkClock {
     pub(super) fn new(client: Arc<Client>, keys: Keys, shared: Arc<Shared>) -> Self {
-        let (clock, mark, left) = Default::default();
-        Self { client, keys, shared, clock, mark, left }
+        let (clock, mark, stayed, left) = Default::default();
+        Self { client, keys, shared, clock, mark, stayed, left }
     }
 
     /// Forgets everything: the nodes were made anew.
@@ -133,8 +134,8 @@ impl ZkClock {
         };
         let path = self.keys.life(life);
         if let Some((text, stat)) = self.client.repeat(by, |link| link.get(&path)).await? {
-            let time = self.find(life, &text, &stat, Source::Read)?.time;
-            return Ok(Some(Found { life, time, sent }));
+            let latest = self.find(life, &text, &stat, Source::Read)?.latest();
+            return Ok(Some(Found { life, latest, sent }));
         }
         self.client.repeat(by, |link| self.ensure(link)).await?;
         Ok(None)
@@ -142,20 +143,19 @@ impl ZkClock {
 
     /// Takes over the clock as it was read.
     pub(super) fn find(&self, life: i64, text: &[u8], stat: &Stat, source: Source) -> Result<Tick, Failure> {
-        let Some(next) = read_text(text) else {
+        let Some(text) = Text::read(text) else {
             let what = format!("the node {} of ZooKeeper holds no time", self.keys.life(life));
             return Err(Failure::refused(ErrorKind::Conflict, what));
         };
-        Ok(self.learn(life, next, stat, source))
+        Ok(self.learn(life, text, stat, source))
     }
 
-    fn learn(&self, life: i64, next: Next, stat: &Stat, source: Source) -> Tick {
-        let (version, at) = (stat.version.to_be_bytes(), next.time + next.gaps);
-        let tick = Tick { life, version: version.into(), time: next.time, gaps: next.gaps };
+    fn learn(&self, life: i64, text: Text, stat: &Stat, source: Source) -> Tick {
+        let tick = text.tick(life, stat.version);
         {
             let mut mark = lock(&self.mark);
-            if (life, at) > (mark.life, mark.at) {
-                *mark = Mark { life, at, written: Written::of(stat) };
+            if (life, text.next.time) > (mark.life, mark.text.next.time) {
+                *mark = Mark { life, text, is_own: source == Source::Own, written: Written::of(stat) };
             }
         }
         self.clock.learn(tick.clone(), source);
@@ -179,13 +179,29 @@ impl ZkClock {
             return None;
         }
         *left = now;
-        let op = Op::set(&self.keys.life(from.life), text(next).as_bytes(), data_version(&from.version));
-        Some(Left { op, life: from.life, next })
+        let text = self.text(&from, next, Presence::Comes);
+        Some(Left { op: self.set(&from, &text), life: from.life, text })
+    }
+
+    fn set(&self, from: &Tick, text: &Text) -> Op {
+        Op::set(&self.keys.life(from.life), &text.bytes(), data_version(&from.version))
+    }
+
+    /// Returns what the tick after `from` is written as.
+    fn text(&self, from: &Tick, next: Next, presence: Presence) -> Text {
+        if presence == Presence::Stays {
+            let text = Text::of_one_that_stays(next);
+            *lock(&self.stayed) = text.stayed;
+            return text;
+        }
+        let unknown = || Text::of_one_that_stays(Next { time: from.time, gaps: from.gaps });
+        let text = lock(&self.mark).of(from).unwrap_or_else(unknown).of_visitor(next);
+        if presence == Presence::Leaves { text.of_one_that_leaves(*lock(&self.stayed)) } else { text }
     }
 
     /// Takes over the tick of a write that has succeeded.
     pub(super) fn note_own(&self, left: &Left, stat: &Stat) {
-        self.learn(left.life, left.next, stat, Source::Own);
+        self.learn(left.life, left.text, stat, Source::Own);
     }
 
     /// Makes sure that the clock exists and is known.
@@ -203,21 +219,22 @@ impl ZkClock {
             }
             // Above all former lives: the end of the last one was seen.
             let next_life = self.client.zxid().max(life.unwrap_or(0).saturating_add(1));
-            self.make(&link, next_life, stat.version).await?;
+            self.make(&link, life, next_life, stat.version).await?;
         }
         Err(deleted())
     }
 
-    /// Begins a life, unless another process has done so: at the time of this process if it knew the last one, else at
-    /// the latest time of all values, and at the wall clock only if there are none.
-    async fn make(&self, link: &Link, life: i64, version: i32) -> Result<(), Failure> {
-        let next = match self.clock.time() {
-            Some(time) => Next { time: time.now, gaps: time.gaps },
-            None => self.of_values(link).await?,
-        };
+    /// Begins a life, unless another process has done so: at the latest time of all values, or that of this process if
+    /// it is later and of the last life, and at the wall clock only if there are none.
+    async fn make(&self, link: &Link, last: Option<i64>, life: i64, version: i32) -> Result<(), Failure> {
+        let mut latest = self.latest_of_values(link).await?;
+        if let Some(time) = last.and_then(|last| self.clock.time_in(last)) {
+            latest.know(&time);
+        }
+        let next = latest.next();
         let ops = vec![
             Op::set(&self.keys.clock(), life.to_string().as_bytes(), version),
-            Op::create(&self.keys.life(life), text(next).as_bytes(), Kind::Kept),
+            Op::create(&self.keys.life(life), &Text::of_one_that_stays(next).bytes(), Kind::Kept),
         ];
         match link.multi(ops).await? {
             Done::Nothing(_, failure) if !matches!(failure.meaning, Meaning::Differs | Meaning::Exists) => {
@@ -227,8 +244,7 @@ impl ZkClock {
         }
     }
 
-    /// Returns the latest time of all values.
-    async fn of_values(&self, link: &Link) -> Result<Next, Failure> {
+    async fn latest_of_values(&self, link: &Link) -> Result<Latest, Failure> {
         let mut latest = Latest::default();
         for page in list::paths(link, &self.keys).await?.chunks(PAGE) {
             for got in join_all(page.iter().map(|path| link.get(path))).await {
@@ -236,17 +252,16 @@ impl ZkClock {
                 latest.see(&value(stored));
             }
         }
-        Ok(latest.next())
+        Ok(latest)
     }
 
-    async fn write(&self, from: Tick, next: Next) -> Result<(), Failure> {
+    async fn write(&self, link: Link, from: Tick, next: Next, presence: Presence) -> Result<(), Failure> {
         let by = Timestamp::now() + self.client.limits.server;
-        let link = self.client.link(by).await?;
-        let set = Op::set(&self.keys.life(from.life), text(next).as_bytes(), data_version(&from.version));
-        match self.client.within(by, link.carry_out(&set)).await {
+        let text = self.text(&from, next, presence);
+        match self.client.within(by, link.carry_out(&self.set(&from, &text))).await {
             Ok(stat) => {
                 let stat = stat.ok_or_else(deleted)?;
-                self.learn(from.life, next, &stat, Source::Own);
+                self.learn(from.life, text, &stat, Source::Own);
                 Ok(())
             }
             Err(failure) if matches!(failure.meaning, Meaning::Differs | Meaning::Absent) => {
@@ -256,15 +271,55 @@ impl ZkClock {
         }
     }
 
-    /// Returns what the time with the gaps is at least: what it was at the known tick, and what has passed since on the
-    /// clock of the leader.
-    async fn least_time(&self) -> Result<Timestamp, Failure> {
-        let by = Timestamp::now() + self.client.limits.server;
-        let link = self.client.link(by).await?;
+    async fn link(&self) -> Result<Link, Failure> {
+        self.client.link(Timestamp::now() + self.client.limits.server).await
+    }
+
+    /// Returns what the clock shows at least. With the gaps: what it was at the known tick, and what has passed since on
+    /// the clock of the leader. Without: the jump, if what measures it is over.
+    async fn least(&self, link: &Link) -> Result<Least, Failure> {
+        let (by, mark) = (Timestamp::now() + self.client.limits.server, *lock(&self.mark));
         let own = Op::Set(self.keys.mail(self.shared.inbox()).into(), data(b""), ANY);
         let stat = self.client.within(by, link.carry_out(&own)).await?.ok_or_else(deleted)?;
-        let mark = *lock(&self.mark);
-        Ok(mark.at + Written::of(&stat).since(mark.written))
+        let wall = mark.text.next.wall() + Written::of(&stat).since(mark.written);
+        // The tick was known before, so the node has been there.
+        let time = match mark.text.measured_by() {
+            Some(gauge) if link.exists(&self.keys.gauge(gauge)).await?.is_none() => mark.text.jump,
+            _ => Timestamp::default(),
+        };
+        Ok(Least { time, wall })
+    }
+
+    /// Has the clock jump, if that is due, for a process that has just come.
+    pub(super) async fn jump(&self, link: &Link) -> Result<(), Failure> {
+        if lock(&self.mark).text.measured_by().is_none() {
+            return Ok(());
+        }
+        let least = self.least(link).await?;
+        match self.clock.next(least) {
+            Some((from, next)) if next.time == least.time => {
+                self.write(link.clone(), from, next, Presence::Comes).await
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns whether this process, which leaves, is to have a jump measured.
+    pub(super) fn lacks_gauge(&self) -> bool {
+        let mark = lock(&self.mark);
+        mark.is_own && mark.text.lacks_gauge()
+    }
+
+    /// Has a session measure the jump, which has begun after the known tick was written.
+    pub(super) async fn measure(&self, link: &Link, timeout: Duration) -> Result<(), Failure> {
+        let by = Timestamp::now() + self.client.limits.server;
+        let Some((from, next)) = self.clock.next(Least::default()) else { return Ok(()) };
+        let known = lock(&self.mark).of(&from).filter(Text::lacks_gauge);
+        let Some(known) = known else { return Ok(()) };
+        let gauge = Id::random().low_half().max(1);
+        let text = known.with_gauge(next, gauge, timeout);
+        let ops = vec![Op::create(&self.keys.gauge(gauge), b"", Kind::Ephemeral), self.set(&from, &text)];
+        self.client.within(by, link.multi(ops)).await.map(drop)
     }
 }
 
@@ -273,13 +328,16 @@ impl Ticking for ZkClock {
         &self.clock
     }
 
-    fn tick(&self, from: Tick, next: Next) -> BoxFuture<'_, ()> {
+    fn tick(&self, from: Tick, next: Next, presence: Presence) -> BoxFuture<'_, ()> {
         // An error is for the next tick: until then `now` stops at its cap.
-        Box::pin(async move { drop(self.write(from, next).await) })
+        Box::pin(async move {
+            let Ok(link) = self.link().await else { return };
+            drop(self.write(link, from, next, presence).await);
+        })
     }
 
-    fn least(&self) -> BoxFuture<'_, Option<Timestamp>> {
-        Box::pin(async { self.least_time().await.ok() })
+    fn least(&self) -> BoxFuture<'_, Option<Least>> {
+        Box::pin(async { Self::least(self, &self.link().await.ok()?).await.ok() })
     }
 
     fn round_trip(&self) -> Duration {
@@ -312,13 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_are_read_as_written() {
-        let time = Timestamp::from_micros(1_764_000_000_000_000);
-        let next = Next { time, gaps: Duration::from_secs(3) };
-        assert_eq!(read_text(text(next).as_bytes()), Some(next));
-        for other in ["", "1", "1 2 3", "x 2", "-1 2", "1  2"] {
-            assert_eq!(read_text(other.as_bytes()), None, "{other}");
-        }
+    fn versions_are_read_as_written() {
         assert_eq!(
             [-7, 0, i32::MAX].map(|number: i32| data_version(&number.to_be_bytes())),
             [-7, 0, i32::MAX]

@@ -1,8 +1,8 @@
 //! What the fuzz target calls. A broken law is a panic.
 
 use super::{
-    clock,
     connection::Event,
+    gauge::Text,
     handshake::Identity,
     keys::{Keys, key_of},
     mails::texts,
@@ -53,7 +53,7 @@ fn node(bytes: &[u8]) {
     let again = stored(lasts(bytes), &value(bytes.to_vec()));
     assert_eq!((lasts(&again), value(again.to_vec())), (lasts(bytes), value(bytes.to_vec())));
     let _ = Stamped::of(&value(bytes.to_vec()));
-    let _ = clock::read_text(bytes);
+    let _ = Text::read(bytes);
     texts(bytes).for_each(|text| locker_cas::fuzz::messages(text.as_bytes()));
 }
 

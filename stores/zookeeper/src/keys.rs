@@ -120,6 +120,15 @@ impl Keys {
         format!("{}/clock/{life}", self.root)
     }
 
+    pub(super) fn gauges(&self) -> String {
+        format!("{}/gauge", self.root)
+    }
+
+    /// There until a session that nobody keeps alive is over.
+    pub(super) fn gauge(&self, number: u64) -> String {
+        format!("{}/gauge/{number:016x}", self.root)
+    }
+
     /// There while a process looks for values that nobody removes.
     pub(super) fn sweeper(&self) -> String {
         format!("{}/sweeper", self.root)

@@ -45,6 +45,7 @@ mod tls;
 
 mod stream;
 
+mod gauge;
 mod known;
 mod ops;
 mod shared;

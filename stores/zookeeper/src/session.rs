@@ -3,10 +3,11 @@
 use super::{
     announce::{State, announce},
     clock::ZkClock,
-    connection::{Change, Event},
+    connection::{Change, Connection, Event},
     errors::{Failure, Meaning},
     exchange::Exchange,
-    handshake::Opened,
+    gauge::JUMP,
+    handshake::{Identity, Opened},
     health,
     hosts::Servers,
     link::Link,
@@ -77,7 +78,24 @@ impl Session {
             () = status.closed() => {}
         }
         ticker::leave(clock).await;
+        drop(self.leave_gauge().await);
         self.end().await;
+    }
+
+    /// Has a session that nobody keeps alive measure what passes, if no process stays.
+    async fn leave_gauge(&self) -> Result<(), Failure> {
+        let (client, clock) = (&self.exchange.client, &self.exchange.clock);
+        if !clock.lacks_gauge() {
+            return Ok(());
+        }
+        let opening = async {
+            let (stream, zxid) = (self.servers.dial().await?, Arc::clone(&client.zxid));
+            Opened::open(stream, zxid, &Identity::new(JUMP), self.login.as_deref(), client.limits.call).await
+        };
+        let by = Timestamp::now() + client.limits.server;
+        let Opened::Accepted(connection, identity) = client.within(by, opening).await? else { return Ok(()) };
+        // The connection ends with its link, and the session stays.
+        clock.measure(&self.start(connection).link, identity.timeout).await
     }
 
     /// Removes what is there for this process alone.
@@ -230,6 +248,15 @@ impl Session {
         true
     }
 
+    /// Has a connection carry out requests until its link is dropped.
+    fn start(&self, connection: Box<Connection>) -> Live {
+        let access = if self.login.is_some() { Access::Login } else { Access::Everybody };
+        let (link, calls) = Link::new(access);
+        let ((tell, events), (end, ended)) = (mpsc::unbounded_channel(), oneshot::channel());
+        background::spawn(async move { drop(end.send(connection.run(calls, tell).await)) });
+        Live { link, events, ended }
+    }
+
     /// Connects to the next server, with the session of the last connection if it is not over. The server has `limit`
     /// to accept it.
     async fn resume(&mut self, limit: Duration) -> Result<Live, Failure> {
@@ -255,11 +282,7 @@ impl Session {
             }
         };
         self.state.identity = identity;
-        let access = if self.login.is_some() { Access::Login } else { Access::Everybody };
-        let (link, calls) = Link::new(access);
-        let ((tell, events), (end, ended)) = (mpsc::unbounded_channel(), oneshot::channel());
-        background::spawn(async move { drop(end.send(connection.run(calls, tell).await)) });
-        let mut live = Live { link, events, ended };
+        let mut live = self.start(connection);
         let link = live.link.clone();
         // A silent server ends the connection, and so this.
         tokio::select! {

@@ -2,8 +2,8 @@
 
 use super::{Fake, World, at, lag, random};
 use crate::{
-    ticked::{Next, Source, Tick},
-    ticker::{self, Clock, Ticking},
+    ticked::{Least, Next, Source, Tick},
+    ticker::{self, Clock, Presence, Ticking},
     time::{Basis, Found},
 };
 use futures_util::future::BoxFuture;
@@ -75,6 +75,7 @@ impl FakeClock {
             version: new_version(),
             time: Timestamp::now(),
             gaps: Duration::ZERO,
+            jump: Timestamp::default(),
         });
         let this = Arc::new(Self {
             world,
@@ -103,7 +104,7 @@ impl FakeClock {
 
     /// Leaves the time of this process behind, as a write does that ends a hold or a wait.
     pub(super) fn leave(&self) {
-        if let Some((from, next)) = self.clock.next(Timestamp::default()) {
+        if let Some((from, next)) = self.clock.next(Least::default()) {
             self.world.clock.replace(&from, next);
             self.learn(Source::Own);
         }
@@ -112,7 +113,11 @@ impl FakeClock {
     /// Takes over the present tick, and returns it as that of a request that was sent at `sent`.
     pub(super) fn find(&self, sent: Timestamp) -> Option<Found> {
         self.learn(Source::Read);
-        lock(&self.world.clock.tick).as_ref().map(|tick| Found { life: tick.life, time: tick.time, sent })
+        lock(&self.world.clock.tick).as_ref().map(|tick| Found {
+            life: tick.life,
+            latest: tick.latest(),
+            sent,
+        })
     }
 
     fn learn(&self, source: Source) {
@@ -141,7 +146,7 @@ impl Ticking for FakeClock {
         &self.clock
     }
 
-    fn tick(&self, from: Tick, next: Next) -> BoxFuture<'_, ()> {
+    fn tick(&self, from: Tick, next: Next, _: Presence) -> BoxFuture<'_, ()> {
         Box::pin(async move {
             background::sleep(self.delay / 2).await;
             if random(100) < self.faults {
@@ -154,8 +159,8 @@ impl Ticking for FakeClock {
         })
     }
 
-    fn least(&self) -> BoxFuture<'_, Option<Timestamp>> {
-        Box::pin(ready(Some(Timestamp::default())))
+    fn least(&self) -> BoxFuture<'_, Option<Least>> {
+        Box::pin(ready(Some(Least::default())))
     }
 
     fn round_trip(&self) -> Duration {

@@ -44,12 +44,22 @@ struct Rules {
     others_from_receipt: bool,
     /// A process that comes adds no time since the last tick.
     adds_no_gap: bool,
-    /// A clock that was deleted begins again at the `now` of a process that knew it, or at the latest stamp.
+    /// A clock that was deleted begins again at the latest stamp.
     begins_at_stamp: bool,
+    /// If a process knew the last one, at its `now` if that is later. Otherwise, at its `now` in any case.
+    begins_at_latest: bool,
     /// In another life `now` begins anew.
     begins_anew: bool,
     /// Whatever promises something is a write, after which the store keeps the value for as long in real time.
     keeps_anew: bool,
+    /// A promise ends after the jump of its tick as well.
+    counts_jump: bool,
+    /// What measures a jump begins when the tick is known that names it first.
+    measures_after: bool,
+    /// What is not known to have begun is not over.
+    knows_measure: bool,
+    /// No tick is later than the one that it replaces allows.
+    obeys_latest: bool,
 }
 
 const RULES: Rules = Rules {
@@ -65,21 +75,37 @@ const RULES: Rules = Rules {
     others_from_receipt: true,
     adds_no_gap: true,
     begins_at_stamp: true,
+    begins_at_latest: true,
     begins_anew: true,
     keeps_anew: true,
+    counts_jump: true,
+    measures_after: true,
+    knows_measure: true,
+    obeys_latest: true,
 };
+
+/// What else happens in a course.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Also {
+    /// The clock is deleted.
+    deletes: bool,
+    /// Processes that leave have the store measure a jump.
+    jumps: bool,
+}
+
+const JUMPS: Also = Also { deletes: false, jumps: true };
 
 /// A rule that is broken, with the number of a random course in which a promise then ends early.
 struct Broken {
     what: &'static str,
     rules: Rules,
     course: u64,
-    /// Whether the clock is deleted in the course.
-    deletes: bool,
+    also: Also,
 }
 
 fn broken() -> Vec<Broken> {
-    let broken = |what, rules, course| Broken { what, rules, course, deletes: false };
+    let broken = |what, rules, course| Broken { what, rules, course, also: Also::default() };
+    let deletes = Also { deletes: true, ..Also::default() };
     vec![
         broken(
             "a write names no version",
@@ -95,16 +121,41 @@ fn broken() -> Vec<Broken> {
         broken("gaps are added", Rules { adds_no_gap: false, ..RULES }, 0),
         broken("a repetition counts from its answer", Rules { adds_passed: false, ..RULES }, 140),
         Broken {
-            deletes: true,
+            also: deletes,
             ..broken("a clock begins again at the wall clock", Rules { begins_at_stamp: false, ..RULES }, 0)
         },
         Broken {
-            deletes: true,
+            also: deletes,
             ..broken("a repetition names no life", Rules { names_life: false, ..RULES }, 153_286)
         },
         Broken {
-            deletes: true,
+            also: deletes,
             ..broken("`now` goes on in another life", Rules { begins_anew: false, ..RULES }, 35_735)
+        },
+        Broken {
+            also: Also { deletes: true, jumps: true },
+            ..broken(
+                "a clock begins again at an earlier time than that of a value",
+                Rules { begins_at_latest: false, ..RULES },
+                403_332,
+            )
+        },
+        Broken { also: JUMPS, ..broken("ends without the jump", Rules { counts_jump: false, ..RULES }, 244) },
+        Broken {
+            also: JUMPS,
+            ..broken(
+                "a jump is measured from before its tick",
+                Rules { measures_after: false, ..RULES },
+                104_163,
+            )
+        },
+        Broken {
+            also: JUMPS,
+            ..broken("a measure that has not begun is over", Rules { knows_measure: false, ..RULES }, 4_299)
+        },
+        Broken {
+            also: JUMPS,
+            ..broken("a jump on a tick that does not name it", Rules { obeys_latest: false, ..RULES }, 10_882)
         },
     ]
 }
@@ -139,8 +190,8 @@ const BROKEN: Size =
 /// A tick without a version needs longer courses: the random ones find it.
 #[test]
 fn small_courses_find_broken_rules() {
-    for Broken { what, rules, deletes, .. } in broken() {
-        if deletes || !rules.tick_compares {
+    for Broken { what, rules, also, .. } in broken() {
+        if also != Also::default() || !rules.tick_compares {
             continue;
         }
         let rules = Rules { repeats: !rules.adds_passed, ..rules };
@@ -158,13 +209,14 @@ fn small_courses_find_broken_rules() {
 #[test]
 fn no_promise_ends_early_in_random_courses() {
     let courses = if is_full() { 1_000_000 } else { 3_000 };
-    for deletes in [false, true] {
-        let mut tally = Tally::default();
+    for (deletes, jumps) in [(false, false), (true, false), (false, true), (true, true)] {
+        let (also, mut tally) = (Also { deletes, jumps }, Tally::default());
         for number in 0..courses {
-            let course = Course::run(&RULES, number, deletes, &mut tally);
-            assert_eq!(course, Ok(()), "course {number}, deletes the clock: {deletes}");
+            let course = Course::run(&RULES, number, also, &mut tally);
+            assert_eq!(course, Ok(()), "course {number}, {also:?}");
         }
         println!("{tally:?}");
+        assert!(!jumps || tally.jumps > courses / 20, "{tally:?}");
         assert!(tally.ends > courses / 4 && tally.repeated > courses && tally.ticks > courses, "{tally:?}");
         assert!(tally.gain <= CAP, "{tally:?}");
     }
@@ -172,8 +224,8 @@ fn no_promise_ends_early_in_random_courses() {
 
 #[test]
 fn random_courses_find_broken_rules() {
-    for Broken { what, rules, course, deletes } in broken() {
-        let finds = |number: &u64| Course::run(&rules, *number, deletes, &mut Tally::default()).is_err();
+    for Broken { what, rules, course, also } in broken() {
+        let finds = |number: &u64| Course::run(&rules, *number, also, &mut Tally::default()).is_err();
         if is_full() {
             let found = (0..5_000_000).find(finds);
             println!("{what}: {found:?}");
@@ -184,12 +236,16 @@ fn random_courses_find_broken_rules() {
     }
 }
 
+/// How long a visitor is here and away.
+const EACH_MINUTE: (i64, i64) = (50_000, 60 * SECOND - 50_000);
+
 /// How late a dead holder's promise ends at most: the lease, twice the cap, and two delays.
 #[test]
 fn promises_of_the_dead_end_in_time() {
     let runs = if is_full() { 1_000 } else { 10 };
     let bound = 2 * CAP + SECOND / 10;
     let (crowd, far) = (Scene { others: 8, ..SCENE }, 3 * SECOND / 2);
+    let half = Scene { lease: 30 * SECOND, ..SCENE };
     for (what, scene, bound) in [
         ("one waiter", SCENE, bound),
         ("beside eight others", crowd, bound),
@@ -200,6 +256,16 @@ fn promises_of_the_dead_end_in_time() {
         ("nobody for a minute", Scene { gap: 60 * SECOND, ..SCENE }, bound),
         ("a waiter that comes after 5 s", Scene { others: 3, gap: 5 * SECOND, ..SCENE }, bound),
         ("visits of 50 ms", Scene { lease: 2 * SECOND, visits: Some((50_000, 450_000)), ..SCENE }, bound),
+        (
+            "a visit each minute",
+            Scene { visits: Some(EACH_MINUTE), measures: 40 * SECOND, ..half },
+            31 * SECOND,
+        ),
+        (
+            "visits all the time that measure as well",
+            Scene { visits: Some((50_000, 450_000)), measures: 40 * SECOND, ..half },
+            12 * SECOND,
+        ),
         (
             "the same beside a process that stays",
             Scene { others: 1, visits: Some((50_000, 450_000)), ..SCENE },
@@ -215,6 +281,8 @@ fn time_stands_still_without_the_rules_for_it() {
     let bound = 2 * CAP + SECOND / 10;
     let visits = Scene { lease: 2 * SECOND, visits: Some((50_000, 450_000)), leaves: false, ..SCENE };
     assert!(worst(&visits, 5, bound).is_err(), "visits that leave nothing behind");
+    let rare = Scene { lease: 30 * SECOND, visits: Some(EACH_MINUTE), ..SCENE };
+    assert!(worst(&rare, 5, 31 * SECOND).is_err(), "visits after which nothing is measured");
     assert!(worst(&Scene { waiters_tick: false, ..SCENE }, 5, bound).is_err(), "waiters that do not tick");
     let beside = Scene { others: 1, visits: Some((50_000, 450_000)), minds_lag: false, ..SCENE };
     assert!(worst(&beside, 5, bound).is_err(), "each visit postpones the ticks of the process that stays");

@@ -6,6 +6,24 @@ use locker_harness::ZookeeperCluster;
 use locker_runtime::{Guard, Quota};
 use std::time::Instant;
 
+/// Takes a lock, and leaves. A visit takes some milliseconds.
+async fn visit(url: &str) -> bool {
+    let visitor = process(url).await;
+    let guard = visitor.lock("visited").timeout(Duration::ZERO).acquire().await;
+    visitor.settled().await;
+    match guard {
+        Ok(guard) => guard.release().await.is_ok(),
+        Err(error) => {
+            assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
+            false
+        }
+    }
+}
+
+async fn gauges(observer: &Zookeeper) -> usize {
+    link(observer).await.children("/locker/gauge").await.unwrap().len()
+}
+
 async fn hold(locker: &Locker, name: &str, lease: Duration) -> Guard {
     in_time("a hold", locker.lock(name).lease(lease).renew(false).acquire()).await.unwrap()
 }
@@ -63,6 +81,58 @@ async fn short_visits_do_not_keep_a_dead_holder() {
 }
 
 /// The leader is killed and stopped while a hold runs. Its end is neither early nor late by more than the outage.
+/// Between two visits nobody is connected, for longer than all visits last. A session without a process measures that.
+#[tokio::test]
+async fn rare_visits_do_not_keep_a_dead_holder() {
+    let Some(server) = ZookeeperServer::start() else { return };
+    let url = server.url();
+    let dead = process(&url).await;
+    dead.keyed_lock("visited").acquire("dead", Duration::from_secs(5), Duration::ZERO).await.unwrap();
+    drop(dead);
+    in_time("the end of the hold", async {
+        while !visit(&url).await {
+            tokio::time::sleep(Duration::from_secs(3)).await;
+        }
+    })
+    .await;
+}
+
+/// It knows by the latest tick that another process is there, which goes on with the time.
+#[tokio::test]
+async fn visitor_beside_a_process_that_stays_measures_nothing() {
+    let Some(server) = ZookeeperServer::start() else { return };
+    let url = server.url();
+    let observer = party(&url).await.backend;
+    let staying = process(&url).await;
+    let _hold = hold(&staying, "held", Duration::from_secs(1)).await;
+    until("a tick of a process that stays", async || {
+        present(&observer).await.is_some_and(|(_, text)| text.split(' ').count() == 2)
+    })
+    .await;
+    for _ in 0..20 {
+        assert!(visit(&url).await);
+        assert_eq!(gauges(&observer).await, 0);
+    }
+}
+
+/// The measure is there after the process, and names the jump. The next process that stays makes nothing of it.
+#[tokio::test]
+async fn last_process_has_what_passes_measured() {
+    let Some(server) = ZookeeperServer::start() else { return };
+    let url = server.url();
+    let observer = party(&url).await.backend;
+    until("a measure", async || visit(&url).await && gauges(&observer).await == 1).await;
+    let text = async || present(&observer).await.unwrap().1;
+    let words: Vec<_> = text().await.split(' ').map(str::to_owned).collect();
+    let [time, _, _, jump, gauge] = &words[..] else { panic!("{words:?}") };
+    let [time, jump] = [time, jump].map(|number| number.parse::<u64>().unwrap());
+    assert!(jump > time && jump <= time + 10_000_000, "the session is shorter than 40 s: {words:?}");
+    assert!(data(&observer, &format!("/locker/gauge/{gauge:0>16}")).await.is_some());
+    let staying = process(&url).await;
+    let _hold = hold(&staying, "held", Duration::from_secs(60)).await;
+    until("a tick without a jump", async || text().await.split(' ').count() == 2).await;
+}
+
 #[tokio::test]
 async fn ends_outlive_changes_of_the_leader() {
     let Some(mut cluster) = ZookeeperCluster::start(3) else { return };
@@ -283,7 +353,7 @@ async fn former_ticks_and_lives_are_refused() {
         link.carry_out(&Op::set(&path, later.as_bytes(), stat.version)).await.unwrap();
         let former = one.exchange(write(tick(stat.version))).await;
         let Outcome::Ticked(Some(found)) = former else { panic!("{place}: {former:?}") };
-        assert!(found.life == life && found.time >= Timestamp::from_micros(time + 1_000), "{found:?}");
+        assert!(found.life == life && found.latest >= Timestamp::from_micros(time + 1_000), "{found:?}");
         assert!(found.sent >= sent && found.sent <= Timestamp::now(), "{found:?}");
         assert_eq!(one.exchange(write(Basis::Life(life - 1))).await, Outcome::Ticked(None), "{place}");
         assert_eq!(one.read(&kept).await.0, version);

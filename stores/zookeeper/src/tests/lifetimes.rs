@@ -293,7 +293,7 @@ async fn nothing_but_values_is_left_in_the_end() {
     assert!(ended.elapsed() < Duration::from_secs(5), "{:?}", ended.elapsed());
     let mut names = link(&observer).await.children("/locker").await.unwrap();
     names.sort_unstable();
-    assert_eq!(names, ["base", "clock", "inbox", "key", "mail"]);
+    assert_eq!(names, ["base", "clock", "gauge", "inbox", "key", "mail"]);
 }
 
 /// Removes a node with all that is in it.

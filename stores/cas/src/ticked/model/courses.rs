@@ -1,9 +1,9 @@
 //! Long random courses: local clocks with offsets and drift, delays of any length, losses, late writes, processes that
 //! end, gaps, and clocks that are deleted. While no rule is broken, the code of the clock runs beside the model.
 
-use super::{CAP, Rules, SECOND};
+use super::{Also, CAP, Rules, SECOND};
 use crate::{
-    ticked::{Source, Tick, Ticked},
+    ticked::{Least, Next, Source, Tick, Ticked},
     time::Found,
 };
 use fastrand::Rng;
@@ -24,13 +24,28 @@ pub(super) struct Tally {
     pub(super) conflicts: u64,
     pub(super) crashes: u64,
     pub(super) lives: u64,
+    pub(super) jumps: u64,
     /// How far the time at a key has gone ahead of real time at most.
     pub(super) gain: i64,
+}
+
+/// How far a jump leads.
+const JUMP: i64 = 5 * SECOND;
+
+/// The jump that a tick names, 0 for none.
+#[derive(Clone, Copy, Default)]
+struct Jump {
+    to: i64,
+    /// What measures it.
+    measure: usize,
+    /// Whether that is known to have begun.
+    has_begun: bool,
 }
 
 /// A tick at the key.
 #[derive(Clone, Copy)]
 struct Written {
+    jump: Jump,
     time: i64,
     real: i64,
     sent: i64,
@@ -52,7 +67,7 @@ struct Promise {
 /// The clock as a refused write has found it.
 #[derive(Clone, Copy)]
 struct Refusal {
-    time: i64,
+    latest: i64,
     sent: i64,
     life: i64,
 }
@@ -103,7 +118,7 @@ struct Answer {
 }
 
 enum Message {
-    Tick { named: usize, time: i64, sent: i64 },
+    Tick { named: usize, time: i64, jump: Jump, sent: i64 },
     Look { sent: i64 },
     Ask(Ask),
     Answer(Answer),
@@ -125,6 +140,9 @@ pub(super) struct Course<'a> {
     /// With the process that sent it, or that it is for.
     flying: Vec<(usize, u64, Message)>,
     ids: u64,
+    jumps: bool,
+    /// When what measures a jump is over, if it has begun.
+    measures: Vec<Option<i64>>,
     /// The least lead of the time of a step over the real time of its write.
     least: Option<i64>,
 }
@@ -140,13 +158,13 @@ impl<'a> Course<'a> {
     pub(super) fn run(
         rules: &'a Rules,
         number: u64,
-        deletes: bool,
+        also: Also,
         tally: &'a mut Tally,
     ) -> Result<(), &'static str> {
         let mut rng = Rng::with_seed(number);
         let (count, permits) = (rng.usize(2..6), rng.usize(1..4));
-        let first =
-            Written { time: 1_000 * SECOND, real: SECOND, sent: SECOND, by: usize::MAX, of: 0, life: 1 };
+        let (time, jump) = (1_000 * SECOND, Jump::default());
+        let first = Written { jump, time, real: SECOND, sent: SECOND, by: usize::MAX, of: 0, life: 1 };
         let mut course = Self {
             rules,
             rng,
@@ -161,11 +179,13 @@ impl<'a> Course<'a> {
             processes: Vec::new(),
             flying: Vec::new(),
             ids: 0,
+            jumps: also.jumps,
+            measures: Vec::new(),
             least: None,
         };
         course.processes = (0..count).map(|_| course.fresh()).collect();
         let scale = [2_000, 50_000, SECOND, 5 * SECOND][course.rng.usize(0..4)];
-        let (deletes, events) = (deletes || course.rng.u8(0..4) == 0, 60 + course.rng.usize(0..500));
+        let (deletes, events) = (also.deletes || course.rng.u8(0..4) == 0, 60 + course.rng.usize(0..500));
         for _ in 0..events {
             course.event(scale, deletes)?;
         }
@@ -190,7 +210,7 @@ impl<'a> Course<'a> {
         let local = self.processes[me].local(self.real);
         match self.rng.u8(0..16) {
             0..=2 => self.watch(me),
-            3..=4 => self.tick(me, local),
+            3..=4 => self.tick(me, local)?,
             5 => self.send(me, Message::Look { sent: local }),
             6..=9 => self.ask(me, local)?,
             10..=13 => self.deliver()?,
@@ -217,7 +237,7 @@ impl<'a> Course<'a> {
 
     fn learn(&mut self, me: usize, tick: usize) {
         let local = self.processes[me].local(self.real);
-        let Written { time, by, of, sent, life, .. } = self.ticks[tick];
+        let Written { jump, time, by, of, sent, life, .. } = self.ticks[tick];
         let process = &self.processes[me];
         let is_own = by == me && of == process.of;
         let from_receipt = if is_own { self.rules.own_from_receipt } else { self.rules.others_from_receipt };
@@ -228,7 +248,7 @@ impl<'a> Course<'a> {
         let process = &mut self.processes[me];
         (process.tick, process.base, process.at, process.knows) = (tick, base, local, true);
         let source = if is_own { Source::Own } else { Source::Told };
-        process.code.learn(as_tick(time, life), source, at(local));
+        process.code.learn(as_tick(time, life, jump.to), source, at(local));
     }
 
     /// The watch shows a tick, late or not, or passes over some.
@@ -241,18 +261,75 @@ impl<'a> Course<'a> {
         }
     }
 
-    fn tick(&mut self, me: usize, local: i64) {
+    fn tick(&mut self, me: usize, local: i64) -> Result<(), &'static str> {
         let Process { knows, tick: named, .. } = self.processes[me];
         if !knows {
-            return;
+            return Ok(());
         }
         let (last, mut time) = (self.ticks[named], self.now(me, local));
         if !self.rules.adds_no_gap {
             time = time.max(last.time + self.real - last.real);
         }
-        if time > last.time {
-            self.send(me, Message::Tick { named, time, sent: self.real });
+        let measured = if self.jumps { self.measured(named) } else { 0 };
+        time = time.max(if self.rules.obeys_latest { measured.min(self.latest(named)) } else { measured });
+        if self.rules.is_whole() {
+            let next = self.processes[me].code.next(at(local), Least { time: at(measured), wall: at(0) });
+            if next.map(|(_, Next { time, .. })| micros(time)) != (time > last.time).then_some(time) {
+                return Err("the code writes another tick than the model");
+            }
         }
+        if time > last.time {
+            let jump = if self.jumps { self.jump(me, named, time) } else { Jump::default() };
+            self.tally.jumps += u64::from(time > last.time + CAP);
+            self.send(me, Message::Tick { named, time, jump, sent: self.real });
+        }
+        Ok(())
+    }
+
+    /// Returns the latest time that the tick after this one may show.
+    fn latest(&self, tick: usize) -> i64 {
+        let Written { jump, time, .. } = self.ticks[tick];
+        (time + CAP).max(jump.to)
+    }
+
+    /// Returns where a jump leads that this tick names, or some tick before, if it is over. A process may have asked
+    /// for that before it learned of later ticks.
+    fn measured(&mut self, named: usize) -> i64 {
+        let asked = if self.rng.bool() { named } else { self.rng.usize(..=named) };
+        let Written { jump: Jump { to, measure, has_begun }, life, .. } = self.ticks[asked];
+        if to == 0 || life != self.ticks[named].life || !has_begun && self.rules.knows_measure {
+            return 0;
+        }
+        let is_over = self.measures[measure].is_none_or(|over| over <= self.real);
+        if is_over { to } else { 0 }
+    }
+
+    /// Returns the jump that the next tick names: that of the last one, none, or a new one. A process that knows that
+    /// its own has got there begins to measure it.
+    fn jump(&mut self, me: usize, named: usize, time: i64) -> Jump {
+        let Written { jump, by, of, .. } = self.ticks[named];
+        let is_own = by == me && of == self.processes[me].of;
+        if jump.to > time && is_own && !jump.has_begun {
+            self.begin(jump.measure);
+            return Jump { has_begun: true, ..jump };
+        }
+        match self.rng.u8(0..8) {
+            0..=3 if jump.to > time => jump,
+            4..=5 => {
+                self.measures.push(None);
+                let measure = self.measures.len() - 1;
+                if !self.rules.measures_after {
+                    self.begin(measure);
+                }
+                Jump { to: time + JUMP, measure, has_begun: false }
+            }
+            _ => Jump::default(),
+        }
+    }
+
+    fn begin(&mut self, measure: usize) {
+        let lasts = JUMP - JUMP / 2_000 + self.rng.i64(0..SECOND / 10);
+        self.measures[measure].get_or_insert(self.real + lasts);
     }
 
     /// Sends a write or a comparison: a grant, a renewal or a release.
@@ -320,18 +397,21 @@ impl<'a> Course<'a> {
     ) -> Result<i64, &'static str> {
         let (rules, process) = (self.rules, &self.processes[me]);
         let last = match refusal {
-            Some(Refusal { time, sent, .. }) => {
+            Some(Refusal { latest, sent, .. }) => {
                 let passed = if rules.adds_passed { local - sent } else { 0 };
-                time + CAP + passed + passed / 1_000 + i64::from(rules.adds_passed)
+                latest + passed + passed / 1_000 + i64::from(rules.adds_passed)
             }
-            None => self.ticks[process.tick].time + CAP,
+            None => self.promised(process.tick),
         };
         self.tally.repeated += u64::from(refusal.is_some());
         let end = if rules.adds_cap { last } else { time } + lease;
         if rules.is_whole() {
             let plain = process.code.time(at(local)).expect("it knows the clock");
-            let found =
-                refusal.map(|Refusal { time, sent, life }| Found { life, time: at(time), sent: at(sent) });
+            let found = refusal.map(|Refusal { latest, sent, life }| Found {
+                life,
+                latest: at(latest),
+                sent: at(sent),
+            });
             let is_of_this_life = refusal.is_none_or(|refusal| refusal.life == self.ticks[process.tick].life);
             let code = found.map_or(plain.clone(), |found| found.time(plain, at(local)));
             if micros(code.now) != time
@@ -355,7 +435,10 @@ impl<'a> Course<'a> {
             return Ok(());
         }
         match message {
-            Message::Tick { named, time, sent } => self.write_tick(me, of, named, time, sent),
+            Message::Tick { named, time, jump, sent } => {
+                let (real, life) = (self.real, self.life);
+                self.write_tick(named, Written { jump, time, real, sent, by: me, of, life });
+            }
             Message::Look { sent } => self.answer(me, of, sent, false, None),
             Message::Ask(ask) => self.carry_out(me, of, &ask)?,
             Message::Answer(answer) => self.take(me, of, answer),
@@ -363,13 +446,18 @@ impl<'a> Course<'a> {
         Ok(())
     }
 
-    fn write_tick(&mut self, by: usize, of: u64, named: usize, time: i64, sent: i64) {
+    fn write_tick(&mut self, named: usize, tick: Written) {
         if named != self.ticks.len() - 1 && self.rules.tick_compares {
             self.tally.refused_ticks += 1;
             return;
         }
         self.tally.ticks += 1;
-        self.ticks.push(Written { time, real: self.real, sent, by, of, life: self.life });
+        self.ticks.push(tick);
+    }
+
+    /// Returns what is taken for the latest time of the tick after this one by what promises an end.
+    fn promised(&self, tick: usize) -> i64 {
+        if self.rules.counts_jump { self.latest(tick) } else { self.ticks[tick].time + CAP }
     }
 
     fn answer(&mut self, to: usize, of: u64, sent: i64, is_refusal: bool, granted: Option<u64>) {
@@ -433,7 +521,8 @@ impl<'a> Course<'a> {
     /// On the clock of the key no step is ahead of another by more than the cap.
     fn check_gain(&mut self, me: usize, of: u64, ask: &Ask) -> Result<(), &'static str> {
         let drift = self.real / 2_000 + 2;
-        if let Some(least) = self.least {
+        // A jump makes up for what was lost before.
+        if let Some(least) = self.least.filter(|_| !self.jumps) {
             let gain = ask.time - ask.step - least;
             self.tally.gain = self.tally.gain.max(gain - drift);
             if gain > CAP + drift {
@@ -457,8 +546,8 @@ impl<'a> Course<'a> {
         let Answer { tick, version, promises, sent, is_refusal, granted } = answer;
         // Only a refusal and a look bring the clock.
         if is_refusal || granted.is_none() {
-            let Written { time, life, .. } = self.ticks[tick];
-            self.processes[to].refusal = is_refusal.then_some(Refusal { time, sent, life });
+            let (latest, life) = (self.promised(tick), self.ticks[tick].life);
+            self.processes[to].refusal = is_refusal.then_some(Refusal { latest, sent, life });
             let Process { knows, tick: known, .. } = self.processes[to];
             if !knows || tick > known {
                 self.learn(to, tick);
@@ -479,13 +568,15 @@ impl<'a> Course<'a> {
         let knew = knows && self.ticks[tick].life == self.life && self.rng.bool();
         let time = match self.rules.begins_at_stamp {
             false => 999 * SECOND + self.real,
+            true if knew && self.rules.begins_at_latest => self.now(me, local).max(self.stamp),
             true if knew => self.now(me, local),
             true => self.stamp,
         };
         self.life += 1;
         self.tally.lives += 1;
         let (real, life) = (self.real, self.life);
-        self.ticks.push(Written { time, real, sent: real, by: usize::MAX, of: 0, life });
+        let jump = Jump::default();
+        self.ticks.push(Written { jump, time, real, sent: real, by: usize::MAX, of: 0, life });
     }
 }
 
@@ -495,8 +586,9 @@ impl Rules {
     }
 }
 
-fn as_tick(time: i64, life: i64) -> Tick {
-    Tick { life, version: time.to_be_bytes().into(), time: at(time), gaps: Duration::ZERO }
+fn as_tick(time: i64, life: i64, jump: i64) -> Tick {
+    let (version, time) = (time.to_be_bytes().into(), at(time));
+    Tick { life, version, time, gaps: Duration::ZERO, jump: at(jump) }
 }
 
 fn at(micros: i64) -> Timestamp {

@@ -23,6 +23,8 @@ pub(super) struct Scene {
     pub(super) visits: Option<(i64, i64)>,
     /// Whether a visit leaves its time behind.
     pub(super) leaves: bool,
+    /// How long a jump is measured after a visit, 0 for not at all.
+    pub(super) measures: i64,
     pub(super) waiters_tick: bool,
     /// Whether a tick postpones the next one by less, as far as the process that wrote it was behind.
     pub(super) minds_lag: bool,
@@ -38,6 +40,7 @@ pub(super) const SCENE: Scene = Scene {
     gap: 0,
     visits: None,
     leaves: true,
+    measures: 0,
     waiters_tick: true,
     minds_lag: true,
 };
@@ -81,6 +84,8 @@ struct Run<'a> {
     connected: i64,
     visit: i64,
     killed: i64,
+    /// The jump that is measured, and when that is over.
+    jump: Option<(i64, i64)>,
 }
 
 /// Returns the first run in which the promise ends later than `bound` after its lease, and by how much.
@@ -109,6 +114,7 @@ impl<'a> Run<'a> {
             connected: 0,
             visit: scene.gap,
             killed: 0,
+            jump: None,
         };
         for process in 1..=scene.others {
             let due = run.pause(false);
@@ -129,7 +135,7 @@ impl<'a> Run<'a> {
             self.kill();
             if self.processes[0].is_here && self.now(0) >= end {
                 let took = match self.scene {
-                    Scene { visits: Some(_), others: 0, .. } => self.connected,
+                    Scene { visits: Some(_), others: 0, measures: 0, .. } => self.connected,
                     Scene { others: 0, gap, .. } => self.real - gap,
                     _ => self.real,
                 };
@@ -169,8 +175,13 @@ impl<'a> Run<'a> {
                 (self.visit..self.visit + here).contains(&self.real)
             }
         };
-        let (was_here, last) = (self.processes[0].is_here, self.ticks.len() - 1);
+        let was_here = self.processes[0].is_here;
         if waits && !was_here {
+            if let Some((jump, _)) = self.jump.take_if(|(_, over)| *over <= self.real) {
+                let last = self.ticks.last().map_or(0, |(time, _)| *time);
+                self.ticks.push((jump.max(last), 0));
+            }
+            let last = self.ticks.len() - 1;
             let due = self.real + self.pause(false);
             self.processes[0] =
                 One { is_here: true, tick: last, base: self.ticks[last].0, at: self.real, due };
@@ -179,6 +190,10 @@ impl<'a> Run<'a> {
             if self.scene.leaves {
                 let (tick, time) = (self.processes[0].tick, self.now(0));
                 self.up.push(Sent { arrives: self.real, process: 0, tick, time });
+                if self.scene.measures > 0 {
+                    let measures = self.scene.measures;
+                    self.jump.get_or_insert((time + measures, self.real + measures));
+                }
             }
             self.processes[0].is_here = false;
         }
