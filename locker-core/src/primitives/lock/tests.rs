@@ -68,6 +68,37 @@ fn nothing_is_granted_in_a_quiet_time_and_waiters_ask_at_its_end() {
 }
 
 #[test]
+fn eviction_may_name_the_hold() {
+    let mut lock = Bench::<State>::new();
+    assert!(matches!(lock.acquire(1, None), Reply::Granted { .. }));
+    let mut evict = |of: u128| lock.ask(&HoldRequest::Evict { of: Some(Id::from(of)), up_to: u64::MAX });
+    assert_eq!(evict(2), Reply::NotHeld);
+    assert_eq!(evict(1), Reply::Released);
+}
+
+/// The first one was woken, and has a moment to ask.
+#[test]
+fn waiter_behind_a_woken_one_asks_again_when_its_moment_is_over() {
+    let mut lock = Bench::<State>::new();
+    assert!(matches!(lock.acquire(1, None), Reply::Granted { .. }));
+    assert!(matches!(lock.acquire(2, UNFAIR), Reply::Queued { .. }));
+    assert_eq!(lock.release(1), Reply::Released);
+    let wait = Some(Wait { live: Some(Duration::from_secs(30)), fair: true });
+    let Reply::Queued { ahead: 1, recheck_after: Some(after) } = lock.acquire(3, wait) else {
+        panic!("it is behind the first one")
+    };
+    assert!(after >= GRANT_WINDOW, "{after:?}");
+}
+
+#[test]
+fn inspection_shows_no_hold_that_is_over() {
+    let mut lock = Bench::<State>::new();
+    assert!(matches!(lock.acquire(1, None), Reply::Granted { .. }));
+    lock.advance(LEASE);
+    assert_eq!(lock.state.inspect(lock.now).holders, []);
+}
+
+#[test]
 fn inspection_lists_the_first_waiters() {
     let mut lock = Bench::<State>::new();
     (0..150).for_each(|id| drop(lock.acquire(id, AWAY)));

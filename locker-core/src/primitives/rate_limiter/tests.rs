@@ -99,6 +99,20 @@ fn tokens_of(reply: Reply) -> Reply {
     }
 }
 
+#[test]
+fn caller_that_asks_again_keeps_its_reservation_if_it_still_waits_that_long() {
+    let mut limiter = Bench::<State>::new();
+    let interval = Duration::from_micros(INTERVAL);
+    let quota = Quota::token_bucket(1, interval);
+    let mut ask = |id, patience| limiter.ask(&take(id, 1, quota, patience));
+    assert!(matches!(ask(1, Duration::ZERO), Reply::Admitted { wait: Duration::ZERO, .. }));
+    for _ in 0..2 {
+        assert!(matches!(ask(2, interval), Reply::Admitted { wait, .. } if wait == interval));
+    }
+    assert!(matches!(ask(2, interval / 2), Reply::Limited { waiting: 0, .. }));
+    assert!(matches!(ask(3, interval), Reply::Admitted { wait, .. } if wait == interval), "it was given up");
+}
+
 proptest! {
     #[test]
     fn windows_and_buckets_agree_with_a_list(calls in calls(), size in 3..8_u64, keeps_beat: bool) {
