@@ -113,7 +113,7 @@ async fn server_without_free_connections_is_named() {
 /// A server that puts another engine in the place of MEMORY would hide its crashes.
 #[tokio::test(flavor = "multi_thread")]
 async fn tables_of_other_engines_are_refused() {
-    let Some(server) = MysqlServer::with(&["--log-warnings=0"]) else { return };
+    let Some(server) = MysqlServer::start() else { return };
     let (url, database) = in_new_database(&server);
     // A table of somebody else.
     block_in_place(|| server.sql(&format!("CREATE TABLE {database}.locker_rooms (x int) ENGINE=MyISAM")));
