@@ -18,7 +18,7 @@ use std::{io::IsTerminal, process::ExitCode, time::Duration};
 use tracing_subscriber::EnvFilter;
 
 /// How long the program waits for the end of its session with the store.
-const END_TIMEOUT: Duration = Duration::from_millis(500);
+const END_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Runs the program with the arguments of this process.
 #[must_use]

@@ -2,7 +2,7 @@
 
 use crate::{
     stores::{Store, on_each_store},
-    support::binary,
+    support::{Server, binary},
 };
 use locker_harness::{MysqlServer, PostgresServer, SentinelSetup, ZookeeperCluster, eventually, free_port};
 use std::{
@@ -48,14 +48,24 @@ fn check_prints_times_on_zookeeper() {
     check_prints_times(&store);
 }
 
-/// Calls of a crontab come for moments only, in which time hardly moves on. A server that runs keeps it going.
+/// Calls of a crontab come for moments only, in which time hardly moves on. A server that runs keeps it going, so that no
+/// call has the store measure what passes.
 #[test]
 fn server_lets_dead_holds_end_among_short_visits() {
-    let Some(store) = Store::zookeeper() else { return };
-    let _server = store.server(&[]);
-    let mut holder = store.program(&["run", "cron", "--lease", "2s", "--", "sleep", "100"]);
+    let Some(servers) = ZookeeperCluster::start(1) else { return };
+    let _server = Server::start(&["--store", &servers.url()]);
+    let program = |arguments: &[&str]| {
+        let mut program = binary();
+        program.env("LOCKER_URL", servers.url()).args(arguments);
+        program
+    };
+    let mut holder = program(&["run", "cron", "--lease", "12s", "--", "sleep", "100"]);
     let mut holder = holder.spawn().unwrap();
-    let visit = || store.program(&["run", "cron", "--timeout", "0s", "--", "true"]).status().unwrap().code();
+    let visit = || {
+        let code = program(&["run", "cron", "--timeout", "0s", "--", "true"]).status().unwrap().code();
+        assert!(!servers.say(0, "dump").expect("the sessions").contains("/gauge/"));
+        code
+    };
     eventually("the hold", || (visit() == Some(75)).then_some(()));
     holder.kill().unwrap();
     holder.wait().unwrap();

@@ -19,10 +19,11 @@
 //! While no process is connected, time stands still. What goes on without processes, such as the refill of a rate
 //! limit, also counts the *gaps*: a tick adds the time since the last one that its `T` does not show.
 //!
-//! 6. A tick may name a *jump*, a later time. The next tick may show that at once, if the store has measured as much
-//!    since this one was written: the processes only come for moments, and would never get there. What promises an end
-//!    on such a tick takes the jump in place of `T + CAP`, if it is later. So at no moment after `w(k+1)` is any time
-//!    later than that of tick `k` by more than what has passed since, as before.
+//! 6. A tick may name a *jump*, a later time, and those that follow may go on naming it. A tick right after one of them
+//!    may show it at once, if the store has measured as much since the first one was written: the processes only come
+//!    for moments, and would never get there. What promises an end on such a tick takes the jump in place of `T + CAP`,
+//!    if it is later. So from `w(k+1)` on no time exceeds that of tick `k` by more than what has passed since, as before.
+//!    A tick that names no jump, or another one, is followed by no jump that was measured for earlier ones.
 
 #[cfg(test)]
 mod model;
@@ -49,7 +50,7 @@ pub struct Tick {
     pub time: Timestamp,
     /// How long time has stood still in all.
     pub gaps: Duration,
-    /// A time that the next tick may show at once if that has passed, 0 if there is none.
+    /// A time that the next tick may show at once if it has been reached, 0 if there is none.
     pub jump: Timestamp,
 }
 
@@ -92,8 +93,8 @@ impl Next {
 /// What the clock shows at least, as far as the store tells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Least {
-    /// The time without the gaps: that of a jump.
-    pub time: Timestamp,
+    /// A jump that has been reached, 0 if there is none.
+    pub jump: Timestamp,
     /// The time with the gaps.
     pub wall: Timestamp,
 }
@@ -120,6 +121,11 @@ impl KnownTick {
 
     fn end(&self) -> Timestamp {
         self.tick.time + CAP
+    }
+
+    /// Returns the gaps without what `now` shows of them: that of the process that wrote the tick was behind.
+    fn gaps(&self) -> Duration {
+        self.tick.gaps.saturating_sub(self.base.since(self.tick.time))
     }
 }
 
@@ -153,7 +159,7 @@ impl Ticked {
         let known = self.0.as_ref()?;
         let now = known.now(local);
         let basis = Basis::Tick { life: known.tick.life, version: Arc::clone(&known.tick.version) };
-        Some(Time { now, spread: known.tick.latest().since(now), gaps: known.tick.gaps, basis })
+        Some(Time { now, spread: known.tick.latest().since(now), gaps: known.gaps(), basis })
     }
 
     /// Returns when this process ticks, unless it learns of another tick before. `draw` is below 1,024. A tick of a
@@ -170,9 +176,10 @@ impl Ticked {
     pub(crate) fn next(&self, local: Timestamp, least: Least) -> Option<(Tick, Next)> {
         let known = self.0.as_ref()?;
         let (tick, now) = (&known.tick, known.now(local));
-        let time = now.max(least.time.min(tick.latest()));
-        // A jump makes gaps shorter.
-        let wall = (tick.time + local.since(known.at)).max(now) + tick.gaps;
+        // Another jump may have been reached since it was asked for, which says nothing of this one.
+        let time = if least.jump == tick.jump { now.max(tick.jump) } else { now };
+        // Gaps become shorter by what the time catches up.
+        let wall = tick.time + tick.gaps + local.since(known.at);
         let next = Next { time, gaps: wall.max(least.wall).since(time) };
         (time > tick.time).then(|| (tick.clone(), next))
     }
@@ -263,17 +270,39 @@ mod tests {
         assert_eq!(known(&clock, 400), (at(1_300), Duration::from_millis(39_700)));
         let next = |local, least| clock.next(at(local), least).map(|(_, Next { time, gaps })| (time, gaps));
         assert_eq!(next(400, wall(66_000)), Some((at(1_300), at(66_000).since(at(1_300)))));
-        let jump = |time| Least { time: at(time), wall: at(66_000) };
+        let jump = |jump| Least { jump: at(jump), wall: at(66_000) };
         assert_eq!(next(400, jump(41_000)), Some((at(41_000), seconds(25))));
-        assert_eq!(next(400, jump(90_000)), Some((at(41_000), seconds(25))), "no further than the tick says");
         let unknown = Least { wall: at(0), ..jump(41_000) };
         assert_eq!(next(400, unknown), Some((at(41_000), Duration::ZERO)), "nobody knows what has passed");
-        clock.learn(tick(1, 1_500), Source::Told, at(400));
-        assert_eq!(next_time(&clock, 400, jump(41_000)), at(2_500), "another tick names no jump");
     }
 
-    fn next_time(clock: &Ticked, local: u64, least: Least) -> Timestamp {
-        clock.next(at(local), least).unwrap().1.time
+    /// A process asks whether a jump is reached, and learns of other ticks before it knows.
+    #[test]
+    fn jump_of_another_tick_is_not_shown() {
+        let asked = Least { jump: at(140_000), wall: at(0) };
+        for jump in [at(0), at(141_500), at(139_000)] {
+            let mut clock = Ticked::default();
+            clock.learn(Tick { jump: at(140_000), ..tick(1, 100_000) }, Source::Read, at(0));
+            clock.learn(Tick { jump, ..tick(1, 101_500) }, Source::Told, at(2_000));
+            let (_, next) = clock.next(at(2_100), Least::default()).unwrap();
+            assert_eq!(clock.next(at(2_100), asked).unwrap().1, next, "{jump:?}");
+        }
+    }
+
+    /// The gap that a visitor counts is what this process has seen pass.
+    #[test]
+    fn what_a_process_sees_pass_is_no_gap() {
+        let (mut clock, millis) = (Ticked::default(), Duration::from_millis);
+        clock.learn(tick(1, 1_000), Source::Own, at(100));
+        let wall =
+            |clock: &Ticked, local| clock.time(at(local)).map(|time| (time.now + time.gaps).as_micros());
+        for visit in 1..=20 {
+            let (visitor, gaps) = (tick(1, 1_000 + 10 * visit), millis(290 * visit));
+            clock.learn(Tick { gaps, ..visitor }, Source::Told, at(100 + 300 * visit));
+            assert_eq!(wall(&clock, 100 + 300 * visit), Some((1_000 + 300 * visit) * 1_000));
+        }
+        let (_, Next { time, gaps }) = clock.next(at(6_100), Least::default()).unwrap();
+        assert_eq!(time + gaps, at(7_000));
     }
 
     #[test]

@@ -35,25 +35,14 @@ pub struct Clock {
     settles: tokio::sync::Mutex<()>,
 }
 
-/// How a process is there that ticks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Presence {
-    /// It ticks from time to time.
-    Stays,
-    /// It ticks for a call.
-    Comes,
-    /// It ends.
-    Leaves,
-}
-
 /// A store with such a clock.
 pub trait Ticking: Send + Sync + 'static {
     /// Returns the clock as this process knows it.
     fn clock(&self) -> &Clock;
 
     /// Replaces `from` by a tick with the time `next`, if `from` is still the latest, and learns of what is there then.
-    /// Errors are for the next tick.
-    fn tick(&self, from: Tick, next: Next, presence: Presence) -> BoxFuture<'_, ()>;
+    /// `leaves` says that this process ends. Errors are for the next tick.
+    fn tick(&self, from: Tick, next: Next, leaves: bool) -> BoxFuture<'_, ()>;
 
     /// Returns what the clock shows at least, 0 if the store never tells. `None` if it does not answer now, and a tick
     /// would lose what has passed.
@@ -144,7 +133,7 @@ pub async fn keep(store: &impl Ticking) {
                 () = background::sleep_from(now, due) => {}
             }
         } else {
-            tick(store, Presence::Stays).await;
+            tick(store, false).await;
             tried = Timestamp::now() + AGAIN + 2 * store.round_trip();
         }
     }
@@ -153,7 +142,7 @@ pub async fn keep(store: &impl Ticking) {
 /// Leaves the time of a process behind that ends, if it has used the store lately.
 pub async fn leave(store: &impl Ticking) {
     if store.clock().is_used(Timestamp::now()) {
-        tick(store, Presence::Leaves).await;
+        tick(store, true).await;
     }
 }
 
@@ -165,15 +154,15 @@ pub async fn settle(store: &impl Ticking) {
     }
     let _one = clock.settles.lock().await;
     if !clock.is_settled() {
-        tick(store, Presence::Comes).await;
+        tick(store, false).await;
     }
 }
 
 /// Ticks now, if time has passed.
-pub(crate) async fn tick(store: &impl Ticking, presence: Presence) {
+pub(crate) async fn tick(store: &impl Ticking, leaves: bool) {
     let least = if store.clock().is_old() { store.least().await } else { Some(Least::default()) };
     if let Some((from, next)) = least.and_then(|least| store.clock().next(least)) {
-        store.tick(from, next, presence).await;
+        store.tick(from, next, leaves).await;
     }
 }
 
@@ -214,7 +203,7 @@ mod tests {
             &self.clock
         }
 
-        fn tick(&self, _: Tick, next: Next, _: Presence) -> BoxFuture<'_, ()> {
+        fn tick(&self, _: Tick, next: Next, _: bool) -> BoxFuture<'_, ()> {
             lock(&self.sent).push(next);
             self.clock.learn(tick(next.time), Source::Own);
             Box::pin(async {})

@@ -12,7 +12,7 @@ use futures_util::future::BoxFuture;
 use locker_cas::{
     Basis, Found, Latest,
     ticked::{Least, Next, Source, Tick},
-    ticker::{Clock, Presence, Ticking},
+    ticker::{Clock, Ticking},
 };
 use locker_core::{
     clock::Timestamp,
@@ -249,7 +249,7 @@ impl Ticking for EtcdClock {
         &self.clock
     }
 
-    fn tick(&self, from: Tick, next: Next, _: Presence) -> BoxFuture<'_, ()> {
+    fn tick(&self, from: Tick, next: Next, _: bool) -> BoxFuture<'_, ()> {
         // An error is for the next tick: until then `now` stops at its cap.
         Box::pin(async move { drop(self.write(from, next).await) })
     }

@@ -6,7 +6,7 @@
 use super::{
     client::Client,
     errors::{Failure, Meaning},
-    gauge::Text,
+    gauge::{STAYS_AFTER, Text},
     keys::Keys,
     link::Link,
     list,
@@ -19,7 +19,7 @@ use futures_util::future::{BoxFuture, join_all};
 use locker_cas::{
     Basis, Found, Latest,
     ticked::{Least, Next, Source, Tick},
-    ticker::{self, Clock, Presence, Ticking},
+    ticker::{self, Clock, Ticking},
 };
 use locker_core::{
     clock::Timestamp,
@@ -45,6 +45,8 @@ pub(super) struct ZkClock {
     shared: Arc<Shared>,
     clock: Clock,
     mark: Mutex<Mark>,
+    /// When this process has come.
+    came: Timestamp,
     /// What the time with the gaps was at the last tick of this process as one that stays.
     stayed: Mutex<Timestamp>,
     /// When a write has last left the time behind.
@@ -87,6 +89,9 @@ impl Written {
     }
 }
 
+/// A tick whose jump nothing measures.
+pub(super) struct Unmeasured(Mark);
+
 /// A tick that comes with a write.
 pub(super) struct Left {
     pub(super) op: Op,
@@ -102,7 +107,7 @@ fn data_version(version: &[u8]) -> i32 {
 impl ZkClock {
     pub(super) fn new(client: Arc<Client>, keys: Keys, shared: Arc<Shared>) -> Self {
         let (clock, mark, stayed, left) = Default::default();
-        Self { client, keys, shared, clock, mark, stayed, left }
+        Self { client, keys, shared, clock, mark, came: Timestamp::now(), stayed, left }
     }
 
     /// Forgets everything: the nodes were made anew.
@@ -179,7 +184,7 @@ impl ZkClock {
             return None;
         }
         *left = now;
-        let text = self.text(&from, next, Presence::Comes);
+        let text = self.text(&from, next, false);
         Some(Left { op: self.set(&from, &text), life: from.life, text })
     }
 
@@ -188,15 +193,15 @@ impl ZkClock {
     }
 
     /// Returns what the tick after `from` is written as.
-    fn text(&self, from: &Tick, next: Next, presence: Presence) -> Text {
-        if presence == Presence::Stays {
+    fn text(&self, from: &Tick, next: Next, leaves: bool) -> Text {
+        if !leaves && Timestamp::now() >= self.came + STAYS_AFTER {
             let text = Text::of_one_that_stays(next);
             *lock(&self.stayed) = text.stayed;
             return text;
         }
         let unknown = || Text::of_one_that_stays(Next { time: from.time, gaps: from.gaps });
         let text = lock(&self.mark).of(from).unwrap_or_else(unknown).of_visitor(next);
-        if presence == Presence::Leaves { text.of_one_that_leaves(*lock(&self.stayed)) } else { text }
+        if leaves { text.of_one_that_leaves(*lock(&self.stayed)) } else { text }
     }
 
     /// Takes over the tick of a write that has succeeded.
@@ -255,9 +260,9 @@ impl ZkClock {
         Ok(latest)
     }
 
-    async fn write(&self, link: Link, from: Tick, next: Next, presence: Presence) -> Result<(), Failure> {
+    async fn write(&self, link: Link, from: Tick, next: Next, leaves: bool) -> Result<(), Failure> {
         let by = Timestamp::now() + self.client.limits.server;
-        let text = self.text(&from, next, presence);
+        let text = self.text(&from, next, leaves);
         match self.client.within(by, link.carry_out(&self.set(&from, &text))).await {
             Ok(stat) => {
                 let stat = stat.ok_or_else(deleted)?;
@@ -282,12 +287,10 @@ impl ZkClock {
         let own = Op::Set(self.keys.mail(self.shared.inbox()).into(), data(b""), ANY);
         let stat = self.client.within(by, link.carry_out(&own)).await?.ok_or_else(deleted)?;
         let wall = mark.text.next.wall() + Written::of(&stat).since(mark.written);
+        let Some(gauge) = mark.text.measured_by() else { return Ok(Least { wall, ..Least::default() }) };
         // The tick was known before, so the node has been there.
-        let time = match mark.text.measured_by() {
-            Some(gauge) if link.exists(&self.keys.gauge(gauge)).await?.is_none() => mark.text.jump,
-            _ => Timestamp::default(),
-        };
-        Ok(Least { time, wall })
+        let is_over = self.client.within(by, link.exists(&self.keys.gauge(gauge))).await?.is_none();
+        Ok(Least { jump: if is_over { mark.text.jump } else { Timestamp::default() }, wall })
     }
 
     /// Has the clock jump, if that is due, for a process that has just come.
@@ -297,29 +300,33 @@ impl ZkClock {
         }
         let least = self.least(link).await?;
         match self.clock.next(least) {
-            Some((from, next)) if next.time == least.time => {
-                self.write(link.clone(), from, next, Presence::Comes).await
+            Some((from, next)) if next.time == least.jump => {
+                self.write(link.clone(), from, next, false).await
             }
             _ => Ok(()),
         }
     }
 
-    /// Returns whether this process, which leaves, is to have a jump measured.
-    pub(super) fn lacks_gauge(&self) -> bool {
+    /// Returns the tick whose jump this process, which leaves, is to have measured.
+    pub(super) fn unmeasured(&self) -> Option<Unmeasured> {
         let mark = lock(&self.mark);
-        mark.is_own && mark.text.lacks_gauge()
+        (mark.is_own && mark.text.lacks_gauge()).then_some(Unmeasured(*mark))
     }
 
-    /// Has a session measure the jump, which has begun after the known tick was written.
-    pub(super) async fn measure(&self, link: &Link, timeout: Duration) -> Result<(), Failure> {
+    /// Has a session measure the jump of a tick, after which it has begun. Returns whether it does.
+    pub(super) async fn measure(
+        &self,
+        Unmeasured(mark): Unmeasured,
+        link: &Link,
+        timeout: Duration,
+    ) -> Result<bool, Failure> {
         let by = Timestamp::now() + self.client.limits.server;
-        let Some((from, next)) = self.clock.next(Least::default()) else { return Ok(()) };
-        let known = lock(&self.mark).of(&from).filter(Text::lacks_gauge);
-        let Some(known) = known else { return Ok(()) };
+        let next = self.clock.next(Least::default()).filter(|(from, _)| mark.of(from).is_some());
+        let Some((from, next)) = next else { return Ok(false) };
         let gauge = Id::random().low_half().max(1);
-        let text = known.with_gauge(next, gauge, timeout);
+        let text = mark.text.with_gauge(next, gauge, timeout);
         let ops = vec![Op::create(&self.keys.gauge(gauge), b"", Kind::Ephemeral), self.set(&from, &text)];
-        self.client.within(by, link.multi(ops)).await.map(drop)
+        Ok(matches!(self.client.within(by, link.multi(ops)).await?, Done::All(_)))
     }
 }
 
@@ -328,11 +335,11 @@ impl Ticking for ZkClock {
         &self.clock
     }
 
-    fn tick(&self, from: Tick, next: Next, presence: Presence) -> BoxFuture<'_, ()> {
+    fn tick(&self, from: Tick, next: Next, leaves: bool) -> BoxFuture<'_, ()> {
         // An error is for the next tick: until then `now` stops at its cap.
         Box::pin(async move {
             let Ok(link) = self.link().await else { return };
-            drop(self.write(link, from, next, presence).await);
+            drop(self.write(link, from, next, leaves).await);
         })
     }
 

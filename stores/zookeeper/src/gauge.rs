@@ -2,8 +2,8 @@
 //!
 //! Where processes only come for moments, the clock would hardly move. So one that leaves, and knows of no other that
 //! stays, has its tick name a jump. Then it opens another session, which nobody keeps alive: an ephemeral node of it is
-//! there until the ensemble has measured the session's timeout, on the clock of no host but by what passes at the
-//! leader. After another leader was elected, it measures from then. Who finds the node gone has the clock jump.
+//! there until the leader has measured the session's timeout. Another leader measures from its election. Who finds the
+//! node gone has the clock jump.
 
 use locker_cas::ticked::{Next, Tick};
 use locker_core::clock::Timestamp;
@@ -12,8 +12,13 @@ use std::{str::from_utf8, time::Duration};
 /// How long a session lasts that measures, if the servers agree (`maxSessionTimeout`).
 pub(super) const JUMP: Duration = Duration::from_secs(40);
 
-/// How long after the last tick of a process that stays it counts as gone.
-const ALONE_AFTER: Duration = Duration::from_secs(3);
+/// How long a process is a visitor, whose ticks keep the jump of others: where visits of a second come all the time, it
+/// would never be reached.
+pub(super) const STAYS_AFTER: Duration = Duration::from_secs(5);
+
+/// How long after the last tick of a process that stays none is there. A visitor may tick in its place for as long as it
+/// is one.
+const ALONE_AFTER: Duration = STAYS_AFTER.saturating_add(Duration::from_secs(2));
 
 /// What is in the node: the time in microseconds since 1970, and how long it has stood still in all. Ticks of processes
 /// that come for moments also have the rest.
@@ -131,25 +136,27 @@ mod tests {
         let beside = stays.of_visitor(next(101, 6));
         assert_eq!((beside.stayed, beside.jump), (at(105), at(0)));
         assert_eq!(beside.of_one_that_leaves(at(1)), beside, "another process has ticked 2 s ago");
+        let long_ago = stays.of_visitor(next(101, 11)).of_one_that_leaves(at(1));
+        assert_eq!(long_ago.jump, at(0), "a visitor may have ticked in its place for 6 s");
         let own = beside.of_one_that_leaves(at(105));
         assert_eq!((own.jump, own.gauge), (at(101) + JUMP, 0), "the process that ticked is this one");
-        let later = stays.of_visitor(next(101, 8)).of_one_that_leaves(at(1));
-        assert!(later.lacks_gauge() && later.measured_by().is_none(), "nobody has ticked for 4 s");
+        let later = stays.of_visitor(next(101, 13)).of_one_that_leaves(at(1));
+        assert!(later.lacks_gauge() && later.measured_by().is_none(), "nobody has ticked for 8 s");
     }
 
     #[test]
     fn jump_goes_on_among_visits_until_it_is_reached() {
-        let first = Text::of_one_that_stays(next(100, 0)).of_visitor(next(101, 4)).of_one_that_leaves(at(1));
+        let first = Text::of_one_that_stays(next(100, 0)).of_visitor(next(101, 9)).of_one_that_leaves(at(1));
         let seconds = Duration::from_secs;
-        let measured = first.with_gauge(next(102, 4), 7, seconds(10));
+        let measured = first.with_gauge(next(102, 9), 7, seconds(10));
         assert_eq!((measured.jump, measured.measured_by()), (at(111), Some(7)), "the session is shorter");
-        assert_eq!(first.with_gauge(next(102, 4), 7, seconds(60)).jump, first.jump, "it is longer");
-        let visited = measured.of_visitor(next(103, 9)).of_one_that_leaves(at(1));
+        assert_eq!(first.with_gauge(next(102, 9), 7, seconds(60)).jump, first.jump, "it is longer");
+        let visited = measured.of_visitor(next(103, 12)).of_one_that_leaves(at(1));
         assert_eq!((visited.jump, visited.gauge), (at(111), 7), "it is still measured");
         let reached = visited.of_visitor(next(111, 20));
         assert_eq!((reached.jump, reached.gauge), (at(0), 0));
         assert_eq!(reached.of_one_that_leaves(at(1)).jump, at(111) + JUMP);
-        let lost = first.of_visitor(next(102, 9)).of_one_that_leaves(at(1));
+        let lost = first.of_visitor(next(102, 12)).of_one_that_leaves(at(1));
         assert_eq!(lost.jump, at(102) + JUMP, "the process has ended before it was measured");
         assert!(!Text::of_one_that_stays(next(103, 9)).lacks_gauge());
     }

@@ -16,7 +16,7 @@ use super::{
 };
 use futures_util::{
     StreamExt,
-    future::{BoxFuture, join_all},
+    future::{BoxFuture, join, join_all},
     stream::FuturesOrdered,
 };
 use locker_cas::{Received, ticked::Source, ticker};
@@ -78,28 +78,28 @@ impl Session {
             () = status.closed() => {}
         }
         ticker::leave(clock).await;
-        drop(self.leave_gauge().await);
-        self.end().await;
+        join(self.leave_gauge(), self.end()).await;
     }
 
     /// Has a session that nobody keeps alive measure what passes, if no process stays.
-    async fn leave_gauge(&self) -> Result<(), Failure> {
+    async fn leave_gauge(&self) {
         let (client, clock) = (&self.exchange.client, &self.exchange.clock);
-        if !clock.lacks_gauge() {
-            return Ok(());
-        }
+        let Some(unmeasured) = clock.unmeasured() else { return };
         let opening = async {
             let (stream, zxid) = (self.servers.dial().await?, Arc::clone(&client.zxid));
             Opened::open(stream, zxid, &Identity::new(JUMP), self.login.as_deref(), client.limits.call).await
         };
         let by = Timestamp::now() + client.limits.server;
-        let Opened::Accepted(connection, identity) = client.within(by, opening).await? else { return Ok(()) };
+        let Ok(Opened::Accepted(connection, identity)) = client.within(by, opening).await else { return };
         // The connection ends with its link, and the session stays.
-        clock.measure(&self.start(connection).link, identity.timeout).await
+        let link = self.start(connection).link;
+        if clock.measure(unmeasured, &link, identity.timeout).await.is_ok_and(|measures| !measures) {
+            drop(client.within(by, link.close()).await);
+        }
     }
 
     /// Removes what is there for this process alone.
-    async fn end(self) {
+    async fn end(&self) {
         let client = &self.exchange.client;
         let by = Timestamp::now() + client.limits.call;
         let Ok(link) = client.link(Timestamp::now() + client.limits.call / 5).await else { return };

@@ -3,7 +3,7 @@
 use super::{Fake, World, at, lag, random};
 use crate::{
     ticked::{Least, Next, Source, Tick},
-    ticker::{self, Clock, Presence, Ticking},
+    ticker::{self, Clock, Ticking},
     time::{Basis, Found},
 };
 use futures_util::future::BoxFuture;
@@ -146,7 +146,7 @@ impl Ticking for FakeClock {
         &self.clock
     }
 
-    fn tick(&self, from: Tick, next: Next, _: Presence) -> BoxFuture<'_, ()> {
+    fn tick(&self, from: Tick, next: Next, _: bool) -> BoxFuture<'_, ()> {
         Box::pin(async move {
             background::sleep(self.delay / 2).await;
             if random(100) < self.faults {

@@ -58,8 +58,8 @@ struct Rules {
     measures_after: bool,
     /// What is not known to have begun is not over.
     knows_measure: bool,
-    /// No tick is later than the one that it replaces allows.
-    obeys_latest: bool,
+    /// A jump is shown only right after a tick that names it.
+    jumps_where_named: bool,
 }
 
 const RULES: Rules = Rules {
@@ -81,7 +81,7 @@ const RULES: Rules = Rules {
     counts_jump: true,
     measures_after: true,
     knows_measure: true,
-    obeys_latest: true,
+    jumps_where_named: true,
 };
 
 /// What else happens in a course.
@@ -137,25 +137,29 @@ fn broken() -> Vec<Broken> {
             ..broken(
                 "a clock begins again at an earlier time than that of a value",
                 Rules { begins_at_latest: false, ..RULES },
-                403_332,
+                1_202_638,
             )
         },
-        Broken { also: JUMPS, ..broken("ends without the jump", Rules { counts_jump: false, ..RULES }, 244) },
+        Broken { also: JUMPS, ..broken("ends without the jump", Rules { counts_jump: false, ..RULES }, 93) },
         Broken {
             also: JUMPS,
             ..broken(
                 "a jump is measured from before its tick",
                 Rules { measures_after: false, ..RULES },
-                104_163,
+                218_763,
             )
         },
         Broken {
             also: JUMPS,
-            ..broken("a measure that has not begun is over", Rules { knows_measure: false, ..RULES }, 4_299)
+            ..broken("a measure that has not begun is over", Rules { knows_measure: false, ..RULES }, 2_583)
         },
         Broken {
             also: JUMPS,
-            ..broken("a jump on a tick that does not name it", Rules { obeys_latest: false, ..RULES }, 10_882)
+            ..broken(
+                "a jump on a tick that does not name it",
+                Rules { jumps_where_named: false, ..RULES },
+                183_467,
+            )
         },
     ]
 }
@@ -238,6 +242,7 @@ fn random_courses_find_broken_rules() {
 
 /// How long a visitor is here and away.
 const EACH_MINUTE: (i64, i64) = (50_000, 60 * SECOND - 50_000);
+const OF_A_SECOND: (i64, i64) = (1_200_000, 4_800_000);
 
 /// How late a dead holder's promise ends at most: the lease, twice the cap, and two delays.
 #[test]
@@ -246,6 +251,7 @@ fn promises_of_the_dead_end_in_time() {
     let bound = 2 * CAP + SECOND / 10;
     let (crowd, far) = (Scene { others: 8, ..SCENE }, 3 * SECOND / 2);
     let half = Scene { lease: 30 * SECOND, ..SCENE };
+    let long = Scene { visits: Some(OF_A_SECOND), measures: 40 * SECOND, ..half };
     for (what, scene, bound) in [
         ("one waiter", SCENE, bound),
         ("beside eight others", crowd, bound),
@@ -266,6 +272,7 @@ fn promises_of_the_dead_end_in_time() {
             Scene { visits: Some((50_000, 450_000)), measures: 40 * SECOND, ..half },
             12 * SECOND,
         ),
+        ("visits of a second that measure as well", long, 20 * SECOND),
         (
             "the same beside a process that stays",
             Scene { others: 1, visits: Some((50_000, 450_000)), ..SCENE },
@@ -283,6 +290,14 @@ fn time_stands_still_without_the_rules_for_it() {
     assert!(worst(&visits, 5, bound).is_err(), "visits that leave nothing behind");
     let rare = Scene { lease: 30 * SECOND, visits: Some(EACH_MINUTE), ..SCENE };
     assert!(worst(&rare, 5, 31 * SECOND).is_err(), "visits after which nothing is measured");
+    let long = Scene {
+        visits: Some(OF_A_SECOND),
+        measures: 40 * SECOND,
+        stays_after: 0,
+        lease: 30 * SECOND,
+        ..SCENE
+    };
+    assert!(worst(&long, 5, 20 * SECOND).is_err(), "visits whose ticks end what measures the jump");
     assert!(worst(&Scene { waiters_tick: false, ..SCENE }, 5, bound).is_err(), "waiters that do not tick");
     let beside = Scene { others: 1, visits: Some((50_000, 450_000)), minds_lag: false, ..SCENE };
     assert!(worst(&beside, 5, bound).is_err(), "each visit postpones the ticks of the process that stays");

@@ -80,39 +80,52 @@ async fn short_visits_do_not_keep_a_dead_holder() {
     .await;
 }
 
-/// The leader is killed and stopped while a hold runs. Its end is neither early nor late by more than the outage.
-/// Between two visits nobody is connected, for longer than all visits last. A session without a process measures that.
+/// Between two visits nobody is connected, for longer than all visits last. A session without a process measures that,
+/// and no more: the hold does not end early.
 #[tokio::test]
 async fn rare_visits_do_not_keep_a_dead_holder() {
     let Some(server) = ZookeeperServer::start() else { return };
-    let url = server.url();
-    let dead = process(&url).await;
-    dead.keyed_lock("visited").acquire("dead", Duration::from_secs(5), Duration::ZERO).await.unwrap();
+    let (url, lease) = (server.url(), Duration::from_secs(5));
+    let observer = party(&url).await.backend;
+    until("a measure", async || visit(&url).await && gauges(&observer).await == 1).await;
+    let (dead, held) = (process(&url).await, Instant::now());
+    dead.keyed_lock("visited").acquire("dead", lease, Duration::ZERO).await.unwrap();
     drop(dead);
-    in_time("the end of the hold", async {
-        while !visit(&url).await {
-            tokio::time::sleep(Duration::from_secs(3)).await;
-        }
-    })
-    .await;
+    let mut visits = 1;
+    while !visit(&url).await {
+        assert!(visits < 12, "visits of moments would need hundreds");
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        visits += 1;
+    }
+    assert!(held.elapsed() >= lease, "{:?}", held.elapsed());
 }
 
-/// It knows by the latest tick that another process is there, which goes on with the time.
+/// It knows by the latest ticks that another process is there, which goes on with the time.
 #[tokio::test]
 async fn visitor_beside_a_process_that_stays_measures_nothing() {
     let Some(server) = ZookeeperServer::start() else { return };
     let url = server.url();
     let observer = party(&url).await.backend;
-    let staying = process(&url).await;
-    let _hold = hold(&staying, "held", Duration::from_secs(1)).await;
-    until("a tick of a process that stays", async || {
-        present(&observer).await.is_some_and(|(_, text)| text.split(' ').count() == 2)
-    })
-    .await;
+    let _staying = tokio::spawn(use_often(process(&url).await));
+    until("a tick of a process that stays", async || shown(&observer).await.len() == 2).await;
     for _ in 0..20 {
         assert!(visit(&url).await);
         assert_eq!(gauges(&observer).await, 0);
     }
+}
+
+/// Takes and releases a lock all the time.
+async fn use_often(locker: Locker) {
+    loop {
+        locker.lock("often").acquire().await.unwrap().release().await.unwrap();
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// Returns the words that the clock shows.
+async fn shown(observer: &Zookeeper) -> Vec<String> {
+    let (_, text) = present(observer).await.unwrap();
+    text.split(' ').map(str::to_owned).collect()
 }
 
 /// The measure is there after the process, and names the jump. The next process that stays makes nothing of it.
@@ -122,17 +135,65 @@ async fn last_process_has_what_passes_measured() {
     let url = server.url();
     let observer = party(&url).await.backend;
     until("a measure", async || visit(&url).await && gauges(&observer).await == 1).await;
-    let text = async || present(&observer).await.unwrap().1;
-    let words: Vec<_> = text().await.split(' ').map(str::to_owned).collect();
+    let words = shown(&observer).await;
     let [time, _, _, jump, gauge] = &words[..] else { panic!("{words:?}") };
     let [time, jump] = [time, jump].map(|number| number.parse::<u64>().unwrap());
     assert!(jump > time && jump <= time + 10_000_000, "the session is shorter than 40 s: {words:?}");
     assert!(data(&observer, &format!("/locker/gauge/{gauge:0>16}")).await.is_some());
-    let staying = process(&url).await;
-    let _hold = hold(&staying, "held", Duration::from_secs(60)).await;
-    until("a tick without a jump", async || text().await.split(' ').count() == 2).await;
+    let _staying = tokio::spawn(use_often(process(&url).await));
+    until("a tick without a jump", async || shown(&observer).await.len() == 2).await;
 }
 
+/// A process asks whether a measure is over, and learns that only when others have stayed, held, and left.
+#[tokio::test]
+async fn late_answer_about_a_measure_ends_no_hold() {
+    let Some(server) = ZookeeperServer::start() else { return };
+    let url = server.url();
+    let observer = party(&url).await.backend;
+    until("a measure", async || visit(&url).await && gauges(&observer).await == 1).await;
+    let proxy = Proxy::to(server.port());
+    let mut opening = Opening::default();
+    opening.network.command_timeout = Duration::from_secs(30);
+    let late = patiently(&format!("zk://127.0.0.1:{}", proxy.port()), &opening).await;
+    proxy.set(Fault::HoldRequests);
+    let settles = tokio::spawn(async move { late.settle().await });
+    let staying = process(&url).await;
+    let user = tokio::spawn(use_often(staying.clone()));
+    until("a tick that drops the jump", async || shown(&observer).await.len() == 2).await;
+    until("the end of the measure", async || gauges(&observer).await == 0).await;
+    let (held, lease) = (Instant::now(), Duration::from_secs(4));
+    staying.keyed_lock("held").acquire("ann", lease, Duration::ZERO).await.unwrap();
+    user.abort();
+    drop((staying, user.await));
+    until("the next jump", async || shown(&observer).await.len() == 5).await;
+    proxy.set(Fault::None);
+    in_time("an answer", settles).await.unwrap();
+    let next = process(&url).await;
+    let taken = next.keyed_lock("held").acquire("bob", lease, Duration::ZERO).await.is_ok();
+    assert!(!taken || held.elapsed() >= lease, "{:?}", held.elapsed());
+}
+
+/// What a visitor counts as a gap, a process that stays has seen pass.
+#[tokio::test]
+async fn time_of_limits_does_not_gain_beside_visitors() {
+    let Some(server) = ZookeeperServer::start() else { return };
+    let url = server.url();
+    let (started, observer) = (Instant::now(), party(&url).await.backend);
+    let wall = async || -> Duration {
+        let words = shown(&observer).await;
+        words[..2].iter().map(|micros| Duration::from_micros(micros.parse().unwrap())).sum()
+    };
+    let first = wall().await;
+    let _staying = tokio::spawn(use_often(process(&url).await));
+    for _ in 0..15 {
+        assert!(visit(&url).await);
+        tokio::time::sleep(Duration::from_millis(300)).await;
+    }
+    let gained = wall().await.saturating_sub(first);
+    assert!(gained <= started.elapsed() + Duration::from_secs(1), "{gained:?} in {:?}", started.elapsed());
+}
+
+/// The leader is killed and stopped while a hold runs. Its end is neither early nor late by more than the outage.
 #[tokio::test]
 async fn ends_outlive_changes_of_the_leader() {
     let Some(mut cluster) = ZookeeperCluster::start(3) else { return };

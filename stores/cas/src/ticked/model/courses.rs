@@ -271,9 +271,11 @@ impl<'a> Course<'a> {
             time = time.max(last.time + self.real - last.real);
         }
         let measured = if self.jumps { self.measured(named) } else { 0 };
-        time = time.max(if self.rules.obeys_latest { measured.min(self.latest(named)) } else { measured });
+        if !self.rules.jumps_where_named || measured == last.jump.to {
+            time = time.max(measured.min(self.latest(named)));
+        }
         if self.rules.is_whole() {
-            let next = self.processes[me].code.next(at(local), Least { time: at(measured), wall: at(0) });
+            let next = self.processes[me].code.next(at(local), Least { jump: at(measured), wall: at(0) });
             if next.map(|(_, Next { time, .. })| micros(time)) != (time > last.time).then_some(time) {
                 return Err("the code writes another tick than the model");
             }
@@ -292,10 +294,15 @@ impl<'a> Course<'a> {
         (time + CAP).max(jump.to)
     }
 
-    /// Returns where a jump leads that this tick names, or some tick before, if it is over. A process may have asked
-    /// for that before it learned of later ticks.
+    /// Returns where a jump leads that this tick names, or the last one before that has been reached. A process may have
+    /// asked for that before it learned of later ticks.
     fn measured(&mut self, named: usize) -> i64 {
-        let asked = if self.rng.bool() { named } else { self.rng.usize(..=named) };
+        let is_reached = |tick: &usize| {
+            let Written { jump: Jump { to, measure, has_begun }, time, .. } = self.ticks[*tick];
+            to > time && has_begun && self.measures[measure].is_some_and(|over| over <= self.real)
+        };
+        let before = (0..=named).rev().find(is_reached).filter(|_| self.rng.bool());
+        let asked = before.unwrap_or(named);
         let Written { jump: Jump { to, measure, has_begun }, life, .. } = self.ticks[asked];
         if to == 0 || life != self.ticks[named].life || !has_begun && self.rules.knows_measure {
             return 0;

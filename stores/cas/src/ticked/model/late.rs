@@ -25,6 +25,8 @@ pub(super) struct Scene {
     pub(super) leaves: bool,
     /// How long a jump is measured after a visit, 0 for not at all.
     pub(super) measures: i64,
+    /// After which time the ticks of a process end that.
+    pub(super) stays_after: i64,
     pub(super) waiters_tick: bool,
     /// Whether a tick postpones the next one by less, as far as the process that wrote it was behind.
     pub(super) minds_lag: bool,
@@ -41,6 +43,7 @@ pub(super) const SCENE: Scene = Scene {
     visits: None,
     leaves: true,
     measures: 0,
+    stays_after: 5 * SECOND,
     waiters_tick: true,
     minds_lag: true,
 };
@@ -54,6 +57,7 @@ const AGAIN: i64 = SECOND / 4;
 #[derive(Clone, Copy, Default)]
 struct One {
     is_here: bool,
+    came: i64,
     tick: usize,
     base: i64,
     at: i64,
@@ -183,8 +187,8 @@ impl<'a> Run<'a> {
             }
             let last = self.ticks.len() - 1;
             let due = self.real + self.pause(false);
-            self.processes[0] =
-                One { is_here: true, tick: last, base: self.ticks[last].0, at: self.real, due };
+            let (base, at) = (self.ticks[last].0, self.real);
+            self.processes[0] = One { is_here: true, came: at, tick: last, base, at, due };
         }
         if !waits && was_here {
             if self.scene.leaves {
@@ -222,6 +226,8 @@ impl<'a> Run<'a> {
         {
             let counts = tick == self.ticks.len() - 1 && time > self.ticks[tick].0;
             if counts {
+                let One { is_here, came, .. } = self.processes[process];
+                self.jump.take_if(|_| is_here && real >= came + self.scene.stays_after);
                 self.ticks.push((time, process));
             }
             let tick = self.ticks.len() - 1;
@@ -262,7 +268,7 @@ impl<'a> Run<'a> {
             self.lost += 1;
             self.up.retain(|sent| sent.process != by);
             let at = self.real + 2 * SECOND;
-            self.processes[by] = One { is_here: true, tick, base, at, due: at + SECOND };
+            self.processes[by] = One { is_here: true, came: at, tick, base, at, due: at + SECOND };
         }
     }
 }
