@@ -107,10 +107,43 @@ fn caller_that_asks_again_keeps_its_reservation_if_it_still_waits_that_long() {
     let mut ask = |id, patience| limiter.ask(&take(id, 1, quota, patience));
     assert!(matches!(ask(1, Duration::ZERO), Reply::Admitted { wait: Duration::ZERO, .. }));
     for _ in 0..2 {
-        assert!(matches!(ask(2, interval), Reply::Admitted { wait, .. } if wait == interval));
+        // As of its admission.
+        let in_turn = Reply::Admitted { wait: interval, remaining: 0, reset_after: interval };
+        assert_eq!(ask(2, interval), in_turn);
     }
     assert!(matches!(ask(2, interval / 2), Reply::Limited { waiting: 0, .. }));
     assert!(matches!(ask(3, interval), Reply::Admitted { wait, .. } if wait == interval), "it was given up");
+}
+
+#[test]
+fn caller_whose_turn_is_put_off_beyond_its_patience_is_refused() {
+    let interval = Duration::from_micros(INTERVAL);
+    let quota = |size, intervals| Quota::token_bucket(size, intervals * interval);
+    for (other, is_refused) in [(quota(1, 3), true), (quota(0, 1), false)] {
+        let mut limiter = Bench::<State>::new();
+        limiter.ask(&take(1, 1, quota(1, 1), Duration::ZERO));
+        let mut ask = |id, patience, quota| limiter.ask(&take(id, 1, quota, patience));
+        assert!(matches!(ask(2, interval, quota(1, 1)), Reply::Admitted { .. }));
+        ask(3, Duration::ZERO, other);
+        match ask(2, interval, other) {
+            Reply::Limited { .. } => assert!(is_refused),
+            Reply::Queued { ahead: 0, .. } => assert!(!is_refused, "it waits for a greater size"),
+            reply => panic!("{reply:?}"),
+        }
+    }
+}
+
+/// Callers of this process are told, and do not ask again.
+#[test]
+fn callers_of_this_process_wait_for_a_greater_size_however_long() {
+    let mut limiter = Bench::<State>::new();
+    let quota = Quota::token_bucket(0, Duration::from_micros(INTERVAL));
+    for id in [1, 2] {
+        limiter.ask(&take(id, 1, quota, Duration::MAX));
+    }
+    limiter.advance(Duration::from_hours(10));
+    let again = limiter.ask(&take(2, 1, quota, Duration::MAX));
+    assert!(matches!(again, Reply::Queued { ahead: 1, .. }), "{again:?}");
 }
 
 proptest! {
