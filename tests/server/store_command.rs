@@ -48,8 +48,8 @@ fn check_prints_times_on_zookeeper() {
     check_prints_times(&store);
 }
 
-/// Calls of a crontab come for moments only, in which time hardly moves on. A server that runs keeps it going, so that no
-/// call has the store measure what passes.
+/// Calls of a crontab come for moments only, in which time hardly moves on. A server that runs keeps it going, so that
+/// no call leaves a session behind.
 #[test]
 fn server_lets_dead_holds_end_among_short_visits() {
     let Some(servers) = ZookeeperCluster::start(1) else { return };

@@ -22,8 +22,8 @@
 //! 6. A tick may name a *jump*, a later time, and those that follow may go on naming it. A tick right after one of them
 //!    may show it at once, if the store has measured as much since the first one was written: the processes only come
 //!    for moments, and would never get there. What promises an end on such a tick takes the jump in place of `T + CAP`,
-//!    if it is later. So from `w(k+1)` on no time exceeds that of tick `k` by more than what has passed since, as before.
-//!    A tick that names no jump, or another one, is followed by no jump that was measured for earlier ones.
+//!    if it is later. So from `w(k+1)` on no time exceeds that of tick `k` by more than what has passed since, as
+//!    before. A tick that names no jump, or another one, is followed by no jump that was measured for earlier ones.
 
 #[cfg(test)]
 mod model;

@@ -24,7 +24,7 @@ async fn party(url: &str) -> Party<Etcd> {
     Party::new(open(url).await.unwrap())
 }
 
-/// Returns a store whose calls have twice the usual time, for a busy machine.
+/// Returns a store with a command timeout of 4 s, twice the usual one, for a busy machine.
 async fn open(url: &str) -> Result<Etcd> {
     let mut opening = Opening::default();
     opening.network.command_timeout = Duration::from_secs(4);

@@ -51,7 +51,7 @@ async fn open(url: &str, opening: &Opening) -> Result<Mysql> {
     open_drawing(Box::new(random_inbox), url, opening).await
 }
 
-/// Returns a store whose calls have twice the usual time, for a busy machine.
+/// Returns a store with a command timeout of 4 s, twice the usual one, for a busy machine.
 async fn party(url: &str) -> Party<Mysql> {
     let mut opening = Opening::default();
     opening.network.command_timeout = Duration::from_secs(4);

@@ -89,7 +89,7 @@ impl Written {
     }
 }
 
-/// A tick whose jump nothing measures.
+/// A tick with a jump, for which no session was opened yet.
 pub(super) struct Unmeasured(Mark);
 
 /// A tick that comes with a write.
@@ -280,8 +280,8 @@ impl ZkClock {
         self.client.link(Timestamp::now() + self.client.limits.server).await
     }
 
-    /// Returns what the clock shows at least. With the gaps: what it was at the known tick, and what has passed since on
-    /// the clock of the leader. Without: the jump, if what measures it is over.
+    /// Returns what the clock shows at least. With the gaps: what it was at the known tick, and what has passed since
+    /// on the clock of the leader. Without: the jump, if the session that measures it is over.
     async fn least(&self, link: &Link) -> Result<Least, Failure> {
         let (by, mark) = (Timestamp::now() + self.client.limits.server, *lock(&self.mark));
         let own = Op::Set(self.keys.mail(self.shared.inbox()).into(), data(b""), ANY);
@@ -307,7 +307,7 @@ impl ZkClock {
         }
     }
 
-    /// Returns the tick whose jump this process, which leaves, is to have measured.
+    /// Returns the last tick of this process if it names a jump: another session has to measure that.
     pub(super) fn unmeasured(&self) -> Option<Unmeasured> {
         let mark = lock(&self.mark);
         (mark.is_own && mark.text.lacks_gauge()).then_some(Unmeasured(*mark))

@@ -2,8 +2,8 @@
 //!
 //! Where processes only come for moments, the clock would hardly move. So one that leaves, and knows of no other that
 //! stays, has its tick name a jump. Then it opens another session, which nobody keeps alive: an ephemeral node of it is
-//! there until the leader has measured the session's timeout. Another leader measures from its election. Who finds the
-//! node gone has the clock jump.
+//! there until the leader has measured the session's timeout, which another leader begins anew. A process that comes
+//! and finds no such node has the clock jump.
 
 use locker_cas::ticked::{Next, Tick};
 use locker_core::clock::Timestamp;
@@ -12,12 +12,12 @@ use std::{str::from_utf8, time::Duration};
 /// How long a session lasts that measures, if the servers agree (`maxSessionTimeout`).
 pub(super) const JUMP: Duration = Duration::from_secs(40);
 
-/// How long a process is a visitor, whose ticks keep the jump of others: where visits of a second come all the time, it
-/// would never be reached.
+/// How long a process is a visitor: its ticks keep the jump that another one has named. Otherwise visits of a second
+/// would put a jump off for ever.
 pub(super) const STAYS_AFTER: Duration = Duration::from_secs(5);
 
-/// How long after the last tick of a process that stays none is there. A visitor may tick in its place for as long as it
-/// is one.
+/// How long after its last tick a process that stays is taken for ended: for as long as a visitor may have ticked in
+/// its place, and some time more.
 const ALONE_AFTER: Duration = STAYS_AFTER.saturating_add(Duration::from_secs(2));
 
 /// What is in the node: the time in microseconds since 1970, and how long it has stood still in all. Ticks of processes
@@ -29,7 +29,7 @@ pub(super) struct Text {
     pub(super) stayed: Timestamp,
     /// Where the time may jump, 0 for nowhere.
     pub(super) jump: Timestamp,
-    /// The number of the node whose end shows that the jump is due, 0 while there is none.
+    /// The number of the node of the session that measures the jump, 0 while there is none.
     pub(super) gauge: u64,
 }
 

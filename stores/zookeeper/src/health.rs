@@ -1,4 +1,4 @@
-//! Warns of an ensemble whose release loses acknowledged writes.
+//! Warns of releases of ZooKeeper that lose acknowledged writes.
 
 use super::{errors::Failure, hosts::Servers};
 use locker_core::{background, diagnostics};
@@ -20,7 +20,7 @@ pub(super) async fn check(servers: Servers, limit: Duration) {
     }
 }
 
-/// Sends the word that servers answer unless they are told not to.
+/// Returns the answer to `srvr`, which each server gives unless its settings forbid that.
 pub(super) async fn ask(servers: &Servers) -> Result<String, Failure> {
     let (mut stream, address) = servers.dial().await?;
     let failed = |error: std::io::Error| Failure::unsent(format!("ZooKeeper at {address}: {error}"));
@@ -40,8 +40,8 @@ pub(super) fn warning(answer: &str) -> Option<String> {
 }
 
 /// Returns whether an ensemble can lose acknowledged writes, by the answer of one server to `srvr`: its release takes
-/// the epoch of a leader before the leader's transactions are on its disk (ZOOKEEPER-4643, mended by ZOOKEEPER-4785), or
-/// has ZOOKEEPER-4925. See `scripts/zookeeper-loss.py`.
+/// the epoch of a leader before the leader's transactions are on its disk (ZOOKEEPER-4643, mended by ZOOKEEPER-4785),
+/// or has ZOOKEEPER-4925. See `scripts/zookeeper-loss.py`.
 #[must_use]
 pub fn loses_writes(answer: &str) -> bool {
     let keeps =

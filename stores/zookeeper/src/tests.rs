@@ -47,7 +47,7 @@ async fn patiently(url: &str, opening: &Opening) -> Zookeeper {
     in_time("a store", opened).await
 }
 
-/// Returns a store whose calls have twice the usual time, for a busy machine.
+/// Returns a store with a command timeout of 4 s, twice the usual one, for a busy machine.
 async fn open(url: &str) -> Result<Zookeeper> {
     let mut opening = Opening::default();
     opening.network.command_timeout = Duration::from_secs(4);

@@ -133,7 +133,7 @@ fn caller_whose_turn_is_put_off_beyond_its_patience_is_refused() {
     }
 }
 
-/// Callers of this process are told, and do not ask again.
+/// A waiting caller of the store's own process asks only once: the store wakes it.
 #[test]
 fn callers_of_this_process_wait_for_a_greater_size_however_long() {
     let mut limiter = Bench::<State>::new();

@@ -294,7 +294,7 @@ impl<'a> Course<'a> {
         (time + CAP).max(jump.to)
     }
 
-    /// Returns where a jump leads that this tick names, or the last one before that has been reached. A process may have
+    /// Returns the jump that this tick names, if it has been reached, or the last such one before: a process may have
     /// asked for that before it learned of later ticks.
     fn measured(&mut self, named: usize) -> i64 {
         let is_reached = |tick: &usize| {
