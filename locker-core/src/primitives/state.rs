@@ -100,9 +100,7 @@ pub trait State: Default {
 
     /// Returns a time from which on the state is idle after a [`tick`](Self::tick), if no request comes before.
     /// [`Timestamp::NEVER`] if it may never be.
-    fn lasts_until(&self) -> Timestamp {
-        Timestamp::NEVER
-    }
+    fn lasts_until(&self) -> Timestamp;
 
     /// Returns whether there is a hold with this name at `now`.
     fn is_held(&self, _name: Id, _now: Timestamp) -> bool {

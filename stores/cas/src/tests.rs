@@ -6,6 +6,7 @@ mod quiet;
 mod records;
 mod renewals;
 mod silence;
+mod stamps;
 
 use super::{
     backend::{Backend, Outcome, Received, Write},

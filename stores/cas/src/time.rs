@@ -123,6 +123,16 @@ mod tests {
     }
 
     #[test]
+    fn time_of_a_key_does_not_go_back() {
+        let (at, seconds) = (|s: u64| Timestamp::from_micros(s * 1_000_000), Duration::from_secs);
+        let time = Time { gaps: seconds(10), ..Time::served(at(100), seconds(3)) };
+        assert_eq!(time.at_stamp(at(50), false), (at(100), seconds(3)));
+        assert_eq!(time.at_stamp(at(50), true), (at(110), seconds(3)));
+        assert_eq!(time.at_stamp(at(102), false), (at(102), seconds(1)), "less is unknown");
+        assert_eq!(time.at_stamp(at(200), false), (at(103), seconds(0)), "by a clock that was set back");
+    }
+
+    #[test]
     fn repetition_counts_from_the_refused_request() {
         let at = |millis: u64| Timestamp::from_micros(millis * 1_000);
         let of_tick = |life| Time {

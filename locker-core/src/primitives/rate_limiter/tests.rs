@@ -100,6 +100,26 @@ fn tokens_of(reply: Reply) -> Reply {
 }
 
 #[test]
+fn replies_tell_how_many_tokens_are_free() {
+    let interval = Duration::from_micros(INTERVAL);
+    for quota in
+        [Quota::gcra(5, interval), Quota::token_bucket(5, interval), Quota::fixed_window(5, interval)]
+    {
+        let mut limiter = Bench::<State>::new();
+        let mut left = |id, tokens, patience| match limiter.ask(&take(id, tokens, quota, patience)) {
+            Reply::Admitted { wait, remaining, .. } => (wait.is_zero(), remaining),
+            Reply::Limited { remaining, .. } => (false, remaining),
+            reply => panic!("{reply:?}"),
+        };
+        assert_eq!(left(1, 2, Duration::ZERO), (true, 3), "{quota:?}");
+        assert_eq!(left(2, 4, Duration::ZERO), (false, 3), "{quota:?}: a refusal takes nothing");
+        assert_eq!(left(3, 3, Duration::ZERO), (true, 0), "{quota:?}");
+        left(4, 2, interval);
+        assert_eq!(left(5, 4, Duration::ZERO), (false, 0), "{quota:?}: what comes later is not free");
+    }
+}
+
+#[test]
 fn caller_that_asks_again_keeps_its_reservation_if_it_still_waits_that_long() {
     let mut limiter = Bench::<State>::new();
     let interval = Duration::from_micros(INTERVAL);

@@ -366,6 +366,48 @@ fn evicted_run_is_over_as_without_its_lease() {
 }
 
 #[test]
+fn run_of_one_attempt_is_evicted() {
+    let mut record = contended(KEPT);
+    let of = |number| Request::Hold(HoldRequest::Evict { of: Some(id(number)), up_to: u64::MAX });
+    assert_eq!(record.ask(&of(2)), Reply::NotHeld);
+    assert_eq!(record.state.run(), Some(id(1)));
+    assert_eq!(record.ask(&of(1)), Reply::Released);
+    assert_eq!(record.state.run(), None);
+    assert_eq!(record.state.lasts_until(), record.now + TOMBSTONE, "its success may be on its way");
+}
+
+/// A look asks without a step before it.
+#[test]
+fn what_is_over_is_not_seen() {
+    let ask = Ask { after_crash: REFUSE, ..KEPT };
+    let mut record = Bench::<State>::new();
+    let (fence, _, _) = record.run(1, ask);
+    let (now, end) = (record.now, record.now + LEASE);
+    let seen = record.state.inspect(now).holders;
+    assert_eq!(seen, [Held { time_left: Some(LEASE), tag: Some(id(1).tag()), ..Held::new(fence, 1) }]);
+    assert!(record.state.is_held(id(1), now) && !record.state.is_held(id(2), now));
+    assert!(!record.state.is_held(id(1), end) && record.state.inspect(end).holders.is_empty());
+    record.advance(LEASE);
+    record.tick();
+    assert_eq!(record.state.inspect(end).resets_in, Some(KEEP), "the outcome is unknown");
+    assert_eq!(record.state.inspect(end + KEEP).resets_in, None);
+    record.finish(1, "x", KEEP);
+    let kept = record.state.inspect(end);
+    assert_eq!((kept.fired, kept.resets_in), (Some(true), Some(KEEP)));
+    let over = record.state.inspect(end + KEEP);
+    assert_eq!((over.fired, over.resets_in), (Some(false), None));
+}
+
+#[test]
+fn run_without_a_lease_says_no_end() {
+    let mut record = Bench::<State>::new();
+    let lease = Duration::MAX;
+    record.ask(&Request::Hold(HoldRequest::Acquire { id: id(1), lease, wait: None, ask: KEPT }));
+    assert_eq!(record.state.inspect(record.now).holders[0].time_left, None);
+    assert_eq!(record.call(2, None, KEPT), Reply::Busy { retry_after: Duration::ZERO });
+}
+
+#[test]
 fn slot_runs_once() {
     let mut record = Bench::<State>::new();
     let (_, slot, missed) = record.run(1, hourly());

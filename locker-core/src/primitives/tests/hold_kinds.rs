@@ -81,3 +81,14 @@ fn locks_and_semaphores_are_asked_each_by_their_requests() {
         assert!(requests(kind).iter().all(|request| matches!(request, Request::Semaphore(_))), "{kind:?}");
     }
 }
+
+#[test]
+fn a_writer_takes_all_permits_and_a_lost_run_is_not_released() {
+    let kinds = [LOCK, RUN, READ, permits(3, 4), permits(1, 0)];
+    assert_eq!(kinds.map(HoldKind::permit_count), [1, 1, 1, 3, 1]);
+    assert!(WRITE.permit_count() > 1_000_000, "more than there are readers");
+    for kind in [LOCK, READ, WRITE, permits(1, 2)] {
+        assert!(kind.may_be_released_when_lost(), "{kind:?}");
+    }
+    assert!(!RUN.may_be_released_when_lost(), "the release of a run says that it has failed");
+}

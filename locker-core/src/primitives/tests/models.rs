@@ -217,6 +217,7 @@ fn barrier_that_opens_once_refuses_those_that_come_later() {
     assert_eq!(barrier.state.users(), 0, "who is refused does not wait");
     let end = barrier.state.next_tick().unwrap();
     assert_eq!(end, barrier.state.lasts_until());
+    assert_eq!(barrier.state.inspect(end).fired, Some(false), "a look asks without a step before it");
     barrier.now = end;
     barrier.tick();
     assert!(barrier.state.is_idle());
@@ -306,4 +307,27 @@ fn watchdog_ignores_copies_of_a_retried_kick() {
     watchdog.ask(&kick(2, false, 7));
     let end = watchdog.state.inspect(watchdog.now).resets_in;
     assert_eq!(end, Some(Duration::from_secs(7)), "a first attempt is not remembered");
+}
+
+#[test]
+fn event_that_is_over_is_not_seen() {
+    let mut event = Bench::<event::State>::new();
+    let (keep, once) = (Duration::from_secs(5), IdempotencyKey::new(Id::from(1)));
+    let send = event::Request::Send { once, message: "m".into(), keep };
+    assert_eq!(event.ask(&send), Reply::Done);
+    let (seen, over) = (event.state.inspect(event.now), event.state.inspect(event.now + keep));
+    assert_eq!((seen.fired, seen.resets_in), (Some(true), Some(keep)));
+    assert_eq!((over.fired, over.resets_in), (Some(false), None));
+}
+
+#[test]
+fn counter_stops_where_stores_are_not_exact() {
+    for most in [counter::MAX_VALUE, -counter::MAX_VALUE] {
+        assert!(counter::is_exact(most) && !counter::is_exact(most + most.signum()));
+        let mut counter = Bench::<counter::State>::new();
+        let mut add = |id, by| counter.ask(&counter::Request::Add { id: Id::from(id), by });
+        assert_eq!(add(1, most), Reply::Value(most));
+        assert_eq!(add(2, most.signum()), Reply::Conflict);
+        assert_eq!(add(3, -most.signum()), Reply::Value(most - most.signum()));
+    }
 }

@@ -234,6 +234,18 @@ fn limit_without_an_interval_stays_readable() {
     }
 }
 
+#[test]
+fn debt_that_is_no_time_is_not_read() {
+    let limiter = |debt: f64| {
+        let quota = (2_u32, 1_u64, 0_u64, 1_000_000_u64);
+        postcard::to_stdvec(&(2_u32, (1_u32, START, debt), quota, false, None::<()>)).unwrap()
+    };
+    assert!(decode(&limiter(1.0)).is_ok());
+    for debt in [-1.0, f64::INFINITY, f64::NAN] {
+        assert!(decode(&limiter(debt)).is_err(), "{debt}");
+    }
+}
+
 /// A lock with an empty queue is like one that never had a queue.
 #[test]
 fn what_was_left_is_not_stored() {

@@ -46,10 +46,11 @@ fn named_waiter_is_woken_and_not_overtaken() {
     assert_eq!(lock.holder(), None, "kept for the first waiter");
     assert!(matches!(lock.acquire(4, None), Reply::Busy { .. }));
     assert!(matches!(lock.acquire(5, UNFAIR), Reply::Queued { .. }));
+    lock.acquire(6, HERE);
     lock.notifications.clear();
     let Reply::Granted { fence } = lock.acquire_named(2, HERE) else { panic!("it was woken") };
     let woken: Vec<_> = lock.notifications.iter().map(|told| (told.id, told.signal)).collect();
-    assert!(woken.contains(&(Id::from(3), Signal::Wake)), "{woken:?}");
+    assert_eq!(woken, [2, 3].map(|id| (Id::from(id), Signal::Wake)), "those of its name, nobody else");
     assert_eq!(lock.acquire_named(3, HERE), Reply::Granted { fence });
-    assert_eq!(lock.state.waiting(), 1);
+    assert_eq!(lock.state.waiting(), 2);
 }

@@ -3,8 +3,15 @@
 use super::{Act, Machine, decode, encode};
 use crate::{
     id::Id,
-    primitives::{any::Request, hold_kind::HoldKind, protocol::Wait, rwlock::Mode},
+    primitives::{
+        any::Request,
+        hold_kind::HoldKind,
+        protocol::Wait,
+        rwlock::Mode,
+        value::{MAX_VALUE, Value},
+    },
 };
+use serde::{Deserialize, de::value::SeqDeserializer};
 use std::time::Duration;
 
 const WAITERS: usize = 1_000;
@@ -39,4 +46,18 @@ fn waiters_are_small() {
     assert!(semaphore < 65, "{semaphore}");
     let writer = bytes_per_waiter(HoldKind::ReadWrite(Mode::Write));
     assert!(writer < 80, "{writer}");
+}
+
+/// JSON has them so.
+#[test]
+fn bytes_are_read_from_numbers() {
+    let read = |bytes: Vec<u8>| {
+        let numbers = SeqDeserializer::<_, serde::de::value::Error>::new(bytes.into_iter());
+        Value::deserialize(numbers)
+    };
+    for bytes in [vec![], vec![1, 2, 3], vec![7; MAX_VALUE]] {
+        assert_eq!(read(bytes.clone()).unwrap().as_bytes(), bytes);
+    }
+    let error = read(vec![7; MAX_VALUE + 1]).unwrap_err().to_string();
+    assert_eq!(error, "invalid length 524289, expected at most 524288 bytes");
 }
