@@ -239,6 +239,20 @@ mod tests {
         assert_eq!(queue.len(), 1);
     }
 
+    /// Of those that left in the middle.
+    #[test]
+    fn gaps_take_no_more_room_than_waiters() {
+        let mut queue = TicketQueue::default();
+        let ids = (0..1_000_u128).map(Id::from).collect::<Vec<_>>();
+        ids.iter().for_each(|id| queue.join(*id, ()));
+        for (at, id) in ids.iter().enumerate().skip(1).take(998) {
+            queue.leave(*id);
+            assert!(queue.places.len() <= 2 * queue.len() + 16, "{at}");
+            assert!(at > 400 || queue.places.len() == 1_000, "not at each leave: {at}");
+        }
+        assert_eq!((queue.len(), queue.ahead(ids[999])), (2, 999));
+    }
+
     #[cfg(feature = "_cas")]
     #[test]
     fn stored_queue_keeps_distances_and_is_checked() {

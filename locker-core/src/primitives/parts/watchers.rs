@@ -89,3 +89,19 @@ impl Watchers {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn watcher_asks_again_three_times_in_its_lifetime() {
+        let seconds = Duration::from_secs;
+        let wait = |live: Option<u64>| Wait { live: live.map(seconds), fair: true };
+        assert_eq!(recheck(wait(Some(9)), None), Some(seconds(3)));
+        assert_eq!(recheck(wait(Some(60)), None), Some(RECHECK));
+        assert_eq!(recheck(wait(Some(60)), Some(seconds(2))), Some(seconds(2)));
+        assert_eq!(recheck(wait(None), Some(seconds(20))), Some(seconds(20)));
+        assert_eq!(recheck(wait(None), None), None);
+    }
+}

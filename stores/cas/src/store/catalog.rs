@@ -144,3 +144,26 @@ impl Told {
 fn look(prefix: &str, subject: &str) -> Write {
     Write::look(Key::new(&format!("{RESERVED}{prefix}{subject}")))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A process that describes a new name for each call keeps few of them.
+    #[test]
+    fn texts_that_are_over_are_forgotten() {
+        let (mut told, hour) = (Told::default(), Duration::from_secs(3600));
+        let key = |number: usize| Key::new(&number.to_string());
+        for number in 0..ROOM {
+            told.add(key(number), number as Version + 1, Duration::ZERO);
+            assert_eq!(told.len(), number + 1, "there is room");
+        }
+        for number in 0..ROOM {
+            told.add(key(1_000 + number), 7, hour);
+            assert_eq!(told.len(), number + 1, "those that are over made room");
+        }
+        told.add(key(2_000), 7, hour);
+        assert_eq!(told.room, 2 * (ROOM + 1), "nothing was over: they are looked at once in a while");
+        assert_eq!((told.version(&key(1_000)), told.version(&key(0))), (7, ABSENT));
+    }
+}

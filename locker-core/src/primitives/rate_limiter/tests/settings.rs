@@ -1,7 +1,11 @@
 //! Settings: which are refused, what a limiter of size 0 does, and what operators see.
 
 use super::*;
-use crate::{error::ErrorKind, primitives::protocol::GRANT_WINDOW, ranges::MAX_COUNT};
+use crate::{
+    error::ErrorKind,
+    primitives::{protocol::GRANT_WINDOW, tests::bench::AWAY},
+    ranges::MAX_COUNT,
+};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -115,4 +119,25 @@ fn operators_see_what_is_used_and_for_how_long() {
     limiter.pass(1_000);
     limiter.tick();
     assert!(!limiter.state.is_in_use() && limiter.state.is_idle() && limiter.state.next_tick().is_none());
+}
+
+#[test]
+fn quota_says_its_settings() {
+    let gcra = Quota::gcra(5, 10 * SECOND);
+    assert_eq!((gcra.interval(), gcra.burst(2).interval()), (10 * SECOND, 10 * SECOND));
+    let letters = [gcra, Quota::token_bucket(5, SECOND), Quota::fixed_window(5, SECOND)];
+    assert_eq!(letters.map(|quota| quota.algorithm.letter()), ['g', 'b', 'w'], "as scripts know them");
+}
+
+/// One with a time does not depend on further requests of its caller.
+#[test]
+fn waiter_without_a_time_has_its_place_as_long_as_it_lives() {
+    let mut limiter = Bench::<State>::new();
+    let (full, none) = (Quota::token_bucket(1, 100 * SECOND), Quota::token_bucket(0, SECOND));
+    limiter.ask(&ask(1, 1, full, Duration::ZERO, None));
+    assert!(matches!(limiter.ask(&ask(2, 1, full, 200 * SECOND, AWAY)), Reply::Admitted { .. }));
+    assert!(limiter.state.place(Id::from(2)).unwrap() > limiter.now + 31 * SECOND);
+    let mut limiter = Bench::<State>::new();
+    assert!(matches!(limiter.ask(&ask(1, 1, none, 200 * SECOND, AWAY)), Reply::Queued { .. }));
+    assert_eq!(limiter.state.place(Id::from(1)), Some(limiter.now + 30 * SECOND));
 }
