@@ -205,10 +205,14 @@ impl Meter {
 /// The fraction of a token that rounding may add.
 const TOLERANCE: f64 = 1e-3;
 
-/// Converts by way of a signed number, which takes one instruction.
-#[expect(clippy::cast_precision_loss, clippy::cast_possible_wrap, reason = "below 2^53")]
+/// Converts by way of a signed number, which takes one instruction. Numbers that were read may be any.
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_wrap,
+    reason = "below 2^53 unless they were read"
+)]
 fn real(number: u64) -> f64 {
-    number as i64 as f64
+    number.min(i64::MAX as u64) as i64 as f64
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped: `as` saturates")]
