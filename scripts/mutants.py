@@ -39,7 +39,8 @@ LAWS = "-p locker-tests --no-default-features --features _fake,idempotent --test
 # A later suite gets what the ones before have left.
 PARTS = {
     "primitives": {
-        "list": "--package locker-core --file locker-core/src/primitives/** --exclude **/samples.rs --features _cas,serde",
+        "list": "--package locker-core --file locker-core/src/primitives/** --exclude **/samples.rs"
+        " --features _cas,serde",
         "crate": "locker-core",
         "suites": [
             (60, "-p locker-core --features _cas,serde --lib", "primitives"),
@@ -95,10 +96,8 @@ def all_mutants(part):
     tools = OUT / "tools"
     path = f"{tools / 'bin'}:{os.environ['PATH']}"
     if not shutil.which("cargo-mutants", path=path):
-        subprocess.run(
-            ["cargo", "install", "--quiet", "--locked", "cargo-mutants", "--root", tools, "--target-dir", tools / "target"],
-            check=True,
-        )
+        install = ["cargo", "install", "--quiet", "--locked", "cargo-mutants"]
+        subprocess.run([*install, "--root", tools, "--target-dir", tools / "target"], check=True)
     arguments = "--exclude **/tests/** --exclude **/tests.rs --exclude-re impl.(fmt::)?Debug".split()
     listed = subprocess.run(
         ["cargo", "mutants", "--list", "--json", *PARTS[part]["list"].split(), *arguments],
@@ -111,7 +110,7 @@ def all_mutants(part):
 
 
 def copy_tree(tree):
-    """Copies what changed, so that nothing else is compiled again, and returns the texts of the files of Rust."""
+    """Copies what changed, so that nothing else is compiled again."""
     files = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, stdout=subprocess.PIPE, check=True).stdout
     for name in filter(None, files.decode().split("\0")):
         source, copy = ROOT / name, tree / name

@@ -222,14 +222,17 @@ pub(crate) struct Grant {
 }
 
 impl Run {
-    /// Reads `ID:LEASE,ID:LEASE,..` with at least one member.
+    /// Reads `ID:LEASE,ID:LEASE,..` with at least one member. Of several none has the id of the run, unless the text is
+    /// made up.
     pub(crate) fn read(members: &str, fence: u64) -> Option<Self> {
         let member = |text: &str| {
             let (id, lease) = text.split_once(':')?;
             Some((Id::parse(id)?, Duration::from_millis(lease.parse().ok()?)))
         };
-        let leases = members.split(',').map(member).collect::<Option<_>>()?;
-        Some(Self { fence, text: Arc::from(members), leases })
+        let leases = members.split(',').map(member).collect::<Option<Vec<_>>>()?;
+        let run = Self { fence, text: Arc::from(members), leases };
+        let is_one = |(id, _): &(Id, Duration)| *id == run.id();
+        (run.leases.len() == 1 || !run.leases.iter().any(is_one)).then_some(run)
     }
 
     pub(crate) fn grant(&self) -> Grant {

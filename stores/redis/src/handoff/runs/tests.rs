@@ -30,6 +30,24 @@ fn holds(next: Next) -> (Id, u64) {
     (member.id, member.fence)
 }
 
+/// Texts come in messages that anybody may have sent.
+#[test]
+fn text_of_a_run_is_checked() {
+    let own = run(9).id();
+    let member = |id: Id| format!("{id}:10000");
+    let several = |ids: &[Id]| ids.iter().copied().map(member).collect::<Vec<_>>().join(",");
+    assert_eq!(Run::read(&member(own), 9).map(|run| run.id()), Some(own), "of one");
+    assert!(Run::read(&several(&[Id::from(1), Id::from(2)]), 9).is_some());
+    for ids in [[Id::from(1), own], [own, Id::from(2)], [own, own]] {
+        assert_eq!(Run::read(&several(&ids), 9), None, "the server knows the run by this id: {ids:?}");
+    }
+    for text in
+        ["", ":10000", "1:10000", &member(own)[..30], &format!("{own}:"), &format!("{},", member(own))]
+    {
+        assert_eq!(Run::read(text, 9), None, "{text}");
+    }
+}
+
 #[test]
 fn members_hold_in_their_order() {
     let (runs, key, grant) = begun();
