@@ -244,7 +244,9 @@ mod tests {
     fn gaps_take_no_more_room_than_waiters() {
         let mut queue = TicketQueue::default();
         let ids = (0..1_000_u128).map(Id::from).collect::<Vec<_>>();
-        ids.iter().for_each(|id| queue.join(*id, ()));
+        for id in &ids {
+            queue.join(*id, ());
+        }
         for (at, id) in ids.iter().enumerate().skip(1).take(998) {
             queue.leave(*id);
             assert!(queue.places.len() <= 2 * queue.len() + 16, "{at}");

@@ -76,7 +76,9 @@ fn value_says_what_is_held() {
 fn clock_begins_no_earlier_than_any_value() {
     let next = |values: &[Vec<u8>]| {
         let mut latest = Latest::default();
-        values.iter().for_each(|value| latest.see(value));
+        for value in values {
+            latest.see(value);
+        }
         latest.next()
     };
     let begins = |seconds, gaps| Next { time: at(seconds), gaps: Duration::from_secs(gaps) };
