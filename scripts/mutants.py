@@ -7,19 +7,25 @@ mutants gets a body for each of them, and the variable LOCKER_MUTANT says which 
 (Untch, Offutt, Harrold, 1993): a mutant costs a run of tests, without a build. What cannot be a body, such as one of a
 constant function, is compiled alone.
 
-Works for minutes to hours; outcomes are kept in mutants/PART of the build folder, and a run that was interrupted goes
-on. Those that survived are asked again by the next run; after a change of the code remove the folder.
+A test that fails is run once more, alone, with the mutant: only if it fails again the mutant is killed. So a test that
+fails because the machine is busy kills nothing.
 
-    scripts/mutants.py PART [--only TEXT] [--jobs N]   primitives, engine, lease or macros; mutants whose names contain
-                                                       TEXT, N at a time (default: 4)
-    scripts/mutants.py PART --quick                    with the first suite alone: survivors may be known to others
-    scripts/mutants.py PART --list                     the numbers and names
-    scripts/mutants.py --report                        what was killed in each file, and what survived
+Works for minutes to hours; outcomes are kept in mutants/PART of the build folder, and a run that was interrupted goes
+on. Survivors are asked again by the next run, and all of a file that has changed.
+
+    scripts/mutants.py PART             primitives, engine, lease or macros
+    scripts/mutants.py PART --quick     with the first suite alone: survivors may be known to others
+    scripts/mutants.py PART --only TEXT --jobs N
+                                        mutants whose names contain TEXT, N at a time (default: 4)
+    scripts/mutants.py PART --list      the numbers and names
+    scripts/mutants.py [PART] --report  what was killed in each file, and what survived
 """
 
 import argparse
 import collections
 import concurrent.futures
+import fcntl
+import hashlib
 import json
 import os
 import pathlib
@@ -28,11 +34,13 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve()
 OUT = TARGET / "mutants"
+SYSROOT = pathlib.Path(subprocess.check_output(["rustc", "--print", "sysroot"], cwd=ROOT, text=True).strip())
 SWITCH = "LOCKER_MUTANT"
 LAWS = "-p locker-tests --no-default-features --features _fake,idempotent --test behaviour"
 # Each suite: how long a run may take in seconds, the arguments of cargo that build it, those of the test program.
@@ -40,10 +48,10 @@ LAWS = "-p locker-tests --no-default-features --features _fake,idempotent --test
 PARTS = {
     "primitives": {
         "list": "--package locker-core --file locker-core/src/primitives/** --exclude **/samples.rs"
-        " --features _cas,serde",
+        " --features _cas,serde,tower",
         "crate": "locker-core",
         "suites": [
-            (60, "-p locker-core --features _cas,serde --lib", "primitives"),
+            (60, "-p locker-core --features _cas,serde,tower --lib", "primitives"),
             (300, "-p locker-cas --all-features --lib", "--test-threads=16"),
             (300, LAWS, "memory:: served_clock:: --test-threads=16"),
         ],
@@ -74,15 +82,22 @@ PARTS = {
         "suites": [(60, "-p locker-macros --lib", "")],
     },
 }
+NO_END = "no end"
 # Comments, strings, raw strings, characters (but not lifetimes): what may contain a brace that is none.
 LITERAL = re.compile(
     r"""//[^\n]*|/\*.*?\*/|b?r(\#*)".*?"\1|b?"(?:\\.|[^"\\])*"|b?'(?:\\(?:u\{[^}]*\}|x..|.)|[^\\'])'""", re.DOTALL
 )
 
 
+# The test programs that run, to be ended with this one.
+running, is_over = set(), threading.Event()
+
+
 def environment():
     """The models walk through thousands of random histories; inputs that proptest keeps would find the next mutants."""
     return os.environ | {
+        # For test programs of procedural macros.
+        "LD_LIBRARY_PATH": str(SYSROOT / "lib"),
         "CARGO_TARGET_DIR": str(OUT / "build"),
         "CARGO_PROFILE_DEV_DEBUG": "0",
         "CARGO_PROFILE_DEV_OPT_LEVEL": "1",
@@ -106,13 +121,23 @@ def all_mutants(part):
     mutants = json.loads(listed.stdout)
     for number, mutant in enumerate(mutants, 1):
         mutant["number"] = number
+        mutant["text"] = text_of(mutant["file"])
     return mutants
+
+
+def text_of(name):
+    """Names of mutants have numbers of lines, so they say something of one text of the file alone."""
+    return hashlib.sha256((ROOT / name).read_bytes()).hexdigest()[:16]
 
 
 def copy_tree(tree):
     """Copies what changed, so that nothing else is compiled again."""
-    files = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, stdout=subprocess.PIPE, check=True).stdout
-    for name in filter(None, files.decode().split("\0")):
+    listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    names = set(filter(None, subprocess.check_output(listed, cwd=ROOT, text=True).split("\0")))
+    for copy in tree.rglob("*.rs"):
+        if str(copy.relative_to(tree)) not in names:
+            copy.unlink()
+    for name in names:
         source, copy = ROOT / name, tree / name
         if source.is_file() and not (copy.is_file() and copy.read_bytes() == source.read_bytes()):
             copy.parent.mkdir(parents=True, exist_ok=True)
@@ -201,18 +226,21 @@ def cargo(tree, command, arguments):
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith(b"{")], done.returncode == 0
 
 
+def is_error(message):
+    return message["reason"] == "compiler-message" and message["message"]["level"] == "error"
+
+
 def culprits(tree, messages):
     """The mutants in which the compiler found errors, and errors elsewhere."""
     numbers, elsewhere = set(), []
     for message in messages:
-        if message["reason"] != "compiler-message" or message["message"]["level"] != "error":
+        if not is_error(message):
             continue
         found = set()
-        for span in message["message"]["spans"]:
+        for span in filter(lambda span: span["is_primary"], message["message"]["spans"]):
             while span:
                 path = tree / span["file_name"]
-                if span["is_primary"] or span["expansion"]:
-                    found |= {arm_at(path, span["line_start"])} if path.is_file() else set()
+                found |= {arm_at(path, span["line_start"])} if path.is_file() else set()
                 span = span["expansion"] and span["expansion"]["span"]
         found.discard(None)
         numbers |= found
@@ -229,10 +257,11 @@ def arm_at(path, line):
 
 
 def build(tree, arguments):
-    """Builds a test program; returns it with its folder, or None after an error."""
+    """Builds a test program. Returns it with its folder, or None if the code is wrong."""
     messages, success = cargo(tree, ["test", "--no-run"], arguments)
     if not success:
-        return None
+        rendered = [m["message"]["rendered"] for m in messages if is_error(m)]
+        return None if rendered else sys.exit(f"cargo test --no-run {arguments} ends without an error of the compiler")
     tests = [m for m in messages if m["reason"] == "compiler-artifact" and m["profile"]["test"] and m["executable"]]
     return tests[-1]["executable"], pathlib.Path(tests[-1]["manifest_path"]).parent
 
@@ -246,62 +275,89 @@ def run(program, arguments, seconds, number, log):
             [executable, *arguments.split()], cwd=folder, env=environment() | {SWITCH: str(number)},
             stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
         )
+        running.add(process)
         try:
-            while process.poll() is None:
-                if failed := re.search(r"^test (\S+) .*\.\.\. FAILED", log.read_text(errors="replace"), re.MULTILINE):
-                    return failed[1]
+            while process.poll() is None and not is_over.is_set():
+                if failed := failed_test(log):
+                    return failed
                 if time.monotonic() > end:
-                    return "no end"
+                    return NO_END
                 time.sleep(0.05)
         finally:
-            try:
-                os.killpg(process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
-            process.wait()
-    if process.returncode == 0:
-        return None
+            end_group(process)
+            running.discard(process)
+    return None if process.returncode == 0 else failed_test(log) or f"exit {process.returncode}"
+
+
+def failed_test(log):
     failed = re.search(r"^test (\S+) .*\.\.\. FAILED", log.read_text(errors="replace"), re.MULTILINE)
-    return failed[1] if failed else f"exit {process.returncode}"
+    return failed and failed[1]
+
+
+def end_group(process):
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    process.wait()
 
 
 def attempt(suites, program_of, number, logs):
     """Asks one suite after the other."""
-    for seconds, build_arguments, arguments in suites:
+    for seconds, build_arguments, arguments in suites if not is_over.is_set() else ():
         program = program_of(build_arguments)
         if program is None:
             return "no build", ""
-        if killer := run(program, arguments, seconds, number, logs / f"{number}.log"):
-            return "killed", killer
+        failed = run(program, arguments, seconds, number, logs / f"{number}.log")
+        if failed == NO_END or failed and failed.startswith("exit"):
+            return "killed", failed
+        alone = f"{failed} --exact --include-ignored"
+        if failed and run(program, alone, seconds, number, logs / f"{number}.alone.log"):
+            return "killed", failed
     return "survived", ""
+
+
+def jobs(text):
+    if text.isdigit() and 1 <= int(text) <= 64:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"{text} is out of range: give 1 to 64")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("part", nargs="?", choices=PARTS)
     parser.add_argument("--only", default="", metavar="TEXT")
-    parser.add_argument("--jobs", type=int, default=4, metavar="N")
+    parser.add_argument("--jobs", type=jobs, default=4, metavar="N")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--report", action="store_true")
     options = parser.parse_args()
     if options.report:
-        return report()
+        return report(options.part)
     if not options.part:
         parser.error(f"give a part: one of {', '.join(PARTS)}")
     part = PARTS[options.part]
     suites = part["suites"][:1] if options.quick else part["suites"]
     mutants = all_mutants(options.part)
+    named = [m for m in mutants if options.only in m["name"]]
+    if not named:
+        parser.error(f"no mutant of {options.part} has {options.only!r} in its name: --list shows them")
     if options.list:
-        for mutant in mutants:
+        for mutant in named:
             print(mutant["number"], mutant["name"])
         return None
 
     folder, tree = OUT / options.part, OUT / "tree"
     (folder / "logs").mkdir(parents=True, exist_ok=True)
+    lock = open(OUT / "lock", "w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        sys.exit(f"another run works in {OUT}")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))
     outcomes = folder / "outcomes.jsonl"
-    known = {o["name"] for o in read(outcomes) if o["outcome"] != "survived"}
-    wanted = [m for m in mutants if options.only in m["name"] and m["name"] not in known]
+    known = {(o["name"], o["text"]) for o in read(outcomes) if o["outcome"] != "survived"}
+    wanted = [m for m in named if (m["name"], m["text"]) not in known]
     copy_tree(tree)
     sources = {name: Source(name) for name in sorted({m["file"] for m in mutants})}
     together = [m for m in wanted if m["function"] and sources[m["file"]].body(m["function"])[2]]
@@ -309,16 +365,17 @@ def main():
 
     def record(mutant, outcome, by=""):
         with open(outcomes, "a") as file:
-            line = {"name": mutant["name"], "file": mutant["file"], "outcome": outcome, "by": by}
+            line = {key: mutant[key] for key in ("name", "file", "text")} | {"outcome": outcome, "by": by}
             file.write(json.dumps(line) + "\n")
         print(f"{outcome:12} {mutant['name']}  {by}", flush=True)
 
     while True:
         weave(tree, part["crate"], sources, together)
-        messages, success = cargo(tree, ["check", "--profile=test"], suites[0][1])
-        broken, elsewhere = culprits(tree, messages)
-        if success:
+        checks = (cargo(tree, ["check", "--profile=test"], arguments) for _, arguments, _ in suites)
+        messages = next((messages for messages, success in checks if not success), None)
+        if messages is None:
             break
+        broken, elsewhere = culprits(tree, messages)
         if not broken:
             sys.exit("the tree with the mutants does not compile:\n" + "\n".join(elsewhere or map(str, messages)))
         for mutant in (m for m in together if m["number"] in broken):
@@ -330,12 +387,19 @@ def main():
         sys.exit("the tests do not compile")
     for seconds, build_arguments, arguments in suites:
         if failed := run(programs[build_arguments], arguments, seconds, 0, folder / "logs/0.log"):
-            sys.exit(f"without a mutant {failed} fails; {folder / 'logs/0.log'} says how")
-    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+            sys.exit(f"without a mutant the tests fail ({failed}); {folder / 'logs/0.log'} says how")
+    pool = concurrent.futures.ThreadPoolExecutor(options.jobs)
+    try:
         tried = {pool.submit(attempt, suites, programs.get, m["number"], folder / "logs"): m for m in together}
         for done in concurrent.futures.as_completed(tried):
             record(tried[done], *done.result())
+    finally:
+        is_over.set()
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in list(running):
+            end_group(process)
 
+    is_over.clear()
     weave(tree, part["crate"], sources, [])
     for mutant in alone:
         source = sources[mutant["file"]]
@@ -343,7 +407,7 @@ def main():
         outcome = attempt(suites, lambda arguments: build(tree, arguments), mutant["number"], folder / "logs")
         record(mutant, *outcome)
         write(tree / mutant["file"], source.text)
-    report()
+    report(options.part)
 
 
 def read(outcomes):
@@ -352,9 +416,10 @@ def read(outcomes):
     return [json.loads(line) for line in outcomes.read_text().splitlines()]
 
 
-def report():
-    for outcomes in sorted(OUT.glob("*/outcomes.jsonl")):
-        last = {o["name"]: o for o in read(outcomes)}
+def report(part=None):
+    for outcomes in sorted(OUT.glob(f"{part or '*'}/outcomes.jsonl")):
+        texts = {path: text_of(path) for path in {o["file"] for o in read(outcomes)} if (ROOT / path).is_file()}
+        last = {o["name"]: o for o in read(outcomes) if o["text"] == texts.get(o["file"])}
         killed, survived = collections.Counter(), collections.defaultdict(list)
         for outcome in last.values():
             if outcome["outcome"] == "survived":

@@ -199,13 +199,14 @@ mod tests {
     }
 
     #[test]
-    fn time_is_known_in_its_life_alone_and_may_be_doubted() {
+    fn time_is_of_one_life_and_may_be_doubted() {
         let clock = Clock::default();
         assert_eq!(clock.time_in(1), None);
         clock.learn(tick(Timestamp::now()), Source::Own);
         let life = clock.time().and_then(|time| time.basis.life()).expect("a life");
         assert!(clock.time_in(life).is_some() && clock.time_in(life + 1).is_none());
         assert!(!clock.is_old());
+        eventually("some time to pass", || clock.next_of_known_age());
         clock.doubt();
         assert!(clock.is_old() && clock.next_of_known_age().is_none());
     }

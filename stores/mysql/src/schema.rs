@@ -8,11 +8,20 @@ use super::{
     sql::NOW,
     url::Target,
 };
-use locker_core::error::{Error, ErrorKind, Result};
+use locker_core::{
+    background,
+    error::{Error, ErrorKind, Result},
+};
 use mysql_async::Row;
+use std::time::Duration;
 
 /// The format of the tables.
 const FORMAT: i64 = 1;
+
+/// How often a process asks for the row of tables without one, and how long it pauses: the process that makes them adds
+/// it at once.
+const ROW_LIMIT: u32 = 20;
+const ROW_PAUSE: Duration = Duration::from_millis(100);
 
 /// In a new database nothing can have been lost.
 ///
@@ -174,25 +183,34 @@ fn refusal(error: &mysql_async::Error, target: &Target) -> Error {
 }
 
 async fn make(session: &Session, facts: &Facts, target: &Target) -> Result<()> {
-    let format = session.one("SELECT format FROM locker_meta".into()).await;
-    match format {
-        Ok(answer) => match answer.rows.first().and_then(|row| value::<i64>(row, 0)) {
-            Some(FORMAT) => Ok(()),
-            Some(format) => Err(unknown_format(format)),
-            // What it said of losses is gone with it.
-            None => run(session, vec![first_row("''")]).await.map_err(|error| refusal(&error, target)),
-        },
-        Err(error) if errors::code_of(&error) == Some(code::NO_SUCH_TABLE) => {
-            create(session, facts).await.map_err(|error| refusal(&error, target))
+    let mut asked = 0;
+    loop {
+        match session.one("SELECT format FROM locker_meta".into()).await {
+            Ok(answer) => match answer.rows.first().and_then(|row| value::<i64>(row, 0)) {
+                Some(FORMAT) => return Ok(()),
+                Some(format) => return Err(unknown_format(format)),
+                // Another process makes the tables.
+                None if asked < ROW_LIMIT => {
+                    asked += 1;
+                    background::sleep(ROW_PAUSE).await;
+                }
+                // What it said of losses is gone with it.
+                None => break run(session, vec![first_row("''")]).await,
+            },
+            Err(error) if errors::code_of(&error) == Some(code::NO_SUCH_TABLE) => {
+                break create(session, facts).await;
+            }
+            Err(error) => break Err(error),
         }
-        Err(error) => Err(refusal(&error, target)),
     }
+    .map_err(|error| refusal(&error, target))
 }
 
 async fn create(session: &Session, facts: &Facts) -> Result<(), mysql_async::Error> {
     let mut statements: Vec<String> = TABLES.map(String::from).into();
-    statements.push(first_row(&facts.this_server));
+    // Who finds the last row finds the epoch, too.
     statements.push(facts.mark_new_epoch());
+    statements.push(first_row(&facts.this_server));
     run(session, statements).await?;
     for procedure in procedures() {
         match session.one(procedure).await {

@@ -101,12 +101,12 @@ impl Facts {
         )
     }
 
-    /// Makes the row of the first epoch of new tables.
+    /// Makes the row of the first epoch of new tables, which have no other row yet.
     pub(super) fn mark_new_epoch(&self) -> String {
         let (id, server) = (Id::random().low_half() >> 1, &self.this_server);
         format!(
-            "INSERT IGNORE INTO locker_boot (single,id,server) SELECT 1,{id},{server} FROM locker_meta \
-             WHERE server={server}"
+            "INSERT IGNORE INTO locker_boot (single,id,server) SELECT 1,{id},{server} FROM DUAL \
+             WHERE NOT EXISTS (SELECT 1 FROM locker_meta) AND NOT EXISTS (SELECT 1 FROM locker_keys)"
         )
     }
 

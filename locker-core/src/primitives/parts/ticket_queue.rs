@@ -1,11 +1,10 @@
 //! A first-in-first-out queue from which any waiter can leave in logarithmic time.
 
-#[cfg(feature = "_cas")]
-use crate::ranges::MAX_COUNT;
 use crate::{
     capacity::shrunk,
     clock::Timestamp,
     id::{Id, IdMap},
+    ranges::MAX_COUNT,
 };
 use std::collections::VecDeque;
 
@@ -53,9 +52,21 @@ impl<W> TicketQueue<W> {
             self.places[at].waiter = Some(waiter);
             return;
         }
+        if self.places.back().is_some_and(|last| last.ticket >= MAX_COUNT) {
+            self.renumber();
+        }
         let ticket = self.places.back().map_or(1, |last| last.ticket + 1);
         self.tickets.insert(id, ticket);
         self.places.push_back(Place { ticket, id, waiter: Some(waiter) });
+    }
+
+    /// Closes all gaps. Only a stored queue that is damaged gets so far.
+    fn renumber(&mut self) {
+        self.places.retain(|place| place.waiter.is_some());
+        for (ticket, place) in (1..).zip(&mut self.places) {
+            place.ticket = ticket;
+            self.tickets.insert(place.id, ticket);
+        }
     }
 
     pub(crate) fn leave(&mut self, id: Id) -> bool {
@@ -271,6 +282,11 @@ mod tests {
         assert!(read(&[(1, one, ()), (0, two, ())]).is_err(), "one ticket");
         assert!(read(&[(u64::MAX, one, ()), (1, two, ())]).is_err(), "too high");
         assert!(read(&[(MAX_COUNT, one, ()), (1, two, ())]).is_err(), "too high");
+        let mut queue = read(&[(1, one, ()), (MAX_COUNT - 1, two, ())]).unwrap();
+        queue.join(Id::from(3), ());
+        let bytes = postcard::to_stdvec(&queue).unwrap();
+        let again = postcard::from_bytes::<TicketQueue<()>>(&bytes).expect("what was written can be read");
+        assert_eq!((again.ahead(two), again.ahead(Id::from(3))), (1, 2));
     }
 
     proptest::proptest! {

@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn watcher_asks_again_three_times_in_its_lifetime() {
+    fn watcher_asks_again_within_its_lifetime() {
         let seconds = Duration::from_secs;
         let wait = |live: Option<u64>| Wait { live: live.map(seconds), fair: true };
         assert_eq!(recheck(wait(Some(9)), None), Some(seconds(3)));

@@ -205,7 +205,7 @@ impl Meter {
 /// The fraction of a token that rounding may add.
 const TOLERANCE: f64 = 1e-3;
 
-/// Converts by way of a signed number, which takes one instruction. Numbers that were read may be any.
+/// Converts by way of a signed number, which is faster. Numbers that were read may be any.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_wrap,

@@ -378,7 +378,7 @@ fn run_of_one_attempt_is_evicted() {
 
 /// A look asks without a step before it.
 #[test]
-fn what_is_over_is_not_seen() {
+fn inspection_leaves_out_what_is_over() {
     let ask = Ask { after_crash: REFUSE, ..KEPT };
     let mut record = Bench::<State>::new();
     let (fence, _, _) = record.run(1, ask);
@@ -394,6 +394,7 @@ fn what_is_over_is_not_seen() {
     record.finish(1, "x", KEEP);
     let kept = record.state.inspect(end);
     assert_eq!((kept.fired, kept.resets_in), (Some(true), Some(KEEP)));
+    assert_eq!(record.state.next_tick(), Some(end + KEEP));
     let over = record.state.inspect(end + KEEP);
     assert_eq!((over.fired, over.resets_in), (Some(false), None));
 }

@@ -83,7 +83,7 @@ fn locks_and_semaphores_are_asked_each_by_their_requests() {
 }
 
 #[test]
-fn a_writer_takes_all_permits_and_a_lost_run_is_not_released() {
+fn kinds_say_their_permits_and_releases() {
     let kinds = [LOCK, RUN, READ, permits(3, 4), permits(1, 0)];
     assert_eq!(kinds.map(HoldKind::permit_count), [1, 1, 1, 3, 1]);
     assert!(WRITE.permit_count() > 1_000_000, "more than there are readers");

@@ -237,10 +237,9 @@ fn limit_without_an_interval_stays_readable() {
 /// They became negative, and a debt below zero is not read again.
 #[test]
 fn greatest_numbers_of_a_limit_stay_readable() {
-    let start = START - Duration::from_micros(1);
     for (used, count) in [(u64::MAX - 100, 2_u64), (3, u64::MAX - 100), (u64::MAX, u64::MAX)] {
         let quota = (1_u32, count, 1_000_000_u64, u64::MAX);
-        let limiter = postcard::to_stdvec(&(2_u32, (0_u32, start, used), quota, false, None::<()>)).unwrap();
+        let limiter = postcard::to_stdvec(&(2_u32, (0_u32, START, used), quota, false, None::<()>)).unwrap();
         let mut limiter = Machine { state: decode(&limiter).unwrap(), now: START };
         for quota in
             [Quota::gcra(2, Duration::from_secs(3)), Quota::gcra(u64::MAX - 5, Duration::from_secs(3))]

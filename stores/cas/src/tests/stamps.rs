@@ -18,7 +18,7 @@ fn lock() -> Request {
     HoldKind::Lock.acquire(Id::random(), LEASE, None)
 }
 
-/// What counts the time in which no process moves the clock.
+/// A request whose state goes on while no process moves the clock.
 fn limit() -> Request {
     let quota = Quota::gcra(2, LEASE);
     let (id, patience) = (Id::random(), Duration::ZERO);
@@ -105,7 +105,7 @@ fn clock_begins_no_earlier_than_a_process_knows() {
 }
 
 #[test]
-fn clock_of_an_empty_store_begins_at_the_time_of_day() {
+fn clock_of_an_empty_store_begins_at_wall_time() {
     let wall = || Timestamp::default() + SystemTime::UNIX_EPOCH.elapsed().expect("after 1970");
     let before = wall();
     let next = Latest::default().next();

@@ -33,6 +33,35 @@ async fn crash_of_a_durable_server_needs_no_quiet_time() {
     assert_eq!(one.read(&key).await, (version, Some(b"x".to_vec())));
 }
 
+/// One makes the tables, the other finds them half made.
+#[tokio::test(flavor = "multi_thread")]
+async fn first_processes_find_no_loss() {
+    let Some(server) = shared_server() else { return };
+    let (url, database) = in_new_database(&server);
+    drop(party(&url).await);
+    let sql = |statements: &str| block_in_place(|| server.sql(&format!("USE {database}; {statements}")));
+    sql("CREATE TABLE meta AS SELECT * FROM locker_meta; CREATE TABLE boot AS SELECT * FROM locker_boot; \
+         DELETE FROM locker_meta; DELETE FROM locker_boot");
+    let makes = async {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        sql("INSERT INTO locker_meta SELECT * FROM meta; INSERT INTO locker_boot SELECT * FROM boot");
+    };
+    let (second, ()) = tokio::join!(party(&url), makes);
+    assert!(!is_quiet(&second));
+}
+
+/// Nobody makes the tables: what the row said of losses is gone with it.
+#[tokio::test(flavor = "multi_thread")]
+async fn lost_row_of_the_store_is_a_loss() {
+    let Some(server) = shared_server() else { return };
+    let (url, database) = in_new_database(&server);
+    drop(party(&url).await);
+    block_in_place(|| {
+        server.sql(&format!("USE {database}; DELETE FROM locker_meta; DELETE FROM locker_boot"))
+    });
+    assert!(is_quiet(&party(&url).await));
+}
+
 /// What was made in an epoch is not written in another one.
 #[tokio::test(flavor = "multi_thread")]
 async fn write_of_an_earlier_epoch_does_nothing() {

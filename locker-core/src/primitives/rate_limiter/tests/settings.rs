@@ -131,7 +131,7 @@ fn quota_says_its_settings() {
 
 /// One with a time does not depend on further requests of its caller.
 #[test]
-fn waiter_without_a_time_has_its_place_as_long_as_it_lives() {
+fn waiter_without_a_time_keeps_its_place_alive() {
     let mut limiter = Bench::<State>::new();
     let (full, none) = (Quota::token_bucket(1, 100 * SECOND), Quota::token_bucket(0, SECOND));
     limiter.ask(&ask(1, 1, full, Duration::ZERO, None));

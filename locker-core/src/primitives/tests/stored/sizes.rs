@@ -48,7 +48,7 @@ fn waiters_are_small() {
     assert!(writer < 80, "{writer}");
 }
 
-/// JSON has them so.
+/// JSON has no bytes.
 #[test]
 fn bytes_are_read_from_numbers() {
     let read = |bytes: Vec<u8>| {
