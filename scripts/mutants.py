@@ -40,7 +40,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve()
 OUT = TARGET / "mutants"
-SYSROOT = pathlib.Path(subprocess.check_output(["rustc", "--print", "sysroot"], cwd=ROOT, text=True).strip())
+LIBRARIES = subprocess.check_output(["rustc", "--print", "target-libdir"], cwd=ROOT, text=True).strip()
 SWITCH = "LOCKER_MUTANT"
 LAWS = "-p locker-tests --no-default-features --features _fake,idempotent --test behaviour"
 # Each suite: how long a run may take in seconds, the arguments of cargo that build it, those of the test program.
@@ -97,7 +97,7 @@ def environment():
     """The models walk through thousands of random histories; inputs that proptest keeps would find the next mutants."""
     return os.environ | {
         # For test programs of procedural macros.
-        "LD_LIBRARY_PATH": str(SYSROOT / "lib"),
+        "LD_LIBRARY_PATH": LIBRARIES,
         "CARGO_TARGET_DIR": str(OUT / "build"),
         "CARGO_PROFILE_DEV_DEBUG": "0",
         "CARGO_PROFILE_DEV_OPT_LEVEL": "1",
