@@ -8,7 +8,7 @@ mutants gets a body for each of them, and the variable LOCKER_MUTANT says which 
 constant function, is compiled alone.
 
 A test that fails is run once more, alone, with the mutant: only if it fails again the mutant is killed. So a test that
-fails because the machine is busy kills nothing.
+fails because the machine is busy kills nothing. A run without an end is a kill.
 
 Works for minutes to hours; outcomes are kept in mutants/PART of the build folder, and a run that was interrupted goes
 on. Survivors are asked again by the next run, and all of a file that has changed.

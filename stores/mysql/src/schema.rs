@@ -208,7 +208,7 @@ async fn make(session: &Session, facts: &Facts, target: &Target) -> Result<()> {
 
 async fn create(session: &Session, facts: &Facts) -> Result<(), mysql_async::Error> {
     let mut statements: Vec<String> = TABLES.map(String::from).into();
-    // Who finds the last row finds the epoch, too.
+    // The row of `locker_meta` is the last: a process that finds it must find the epoch, too.
     statements.push(facts.mark_new_epoch());
     statements.push(first_row(&facts.this_server));
     run(session, statements).await?;

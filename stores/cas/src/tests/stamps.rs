@@ -18,7 +18,7 @@ fn lock() -> Request {
     HoldKind::Lock.acquire(Id::random(), LEASE, None)
 }
 
-/// A request whose state goes on while no process moves the clock.
+/// Returns a request to a limit, which refills while no process moves the clock.
 fn limit() -> Request {
     let quota = Quota::gcra(2, LEASE);
     let (id, patience) = (Id::random(), Duration::ZERO);
@@ -35,7 +35,7 @@ fn value(requests: &[Request], seconds: u64) -> Vec<u8> {
     Stored { stamp: at(seconds), ..stored }.to_bytes()
 }
 
-/// Returns the value of a key whose state is over.
+/// Returns the value of a lock that was deleted.
 fn former(seconds: u64) -> Vec<u8> {
     let delete = Request::Delete(IdempotencyKey { attempt: Id::random(), retried: true });
     value(&[lock(), delete], seconds)

@@ -38,13 +38,20 @@ async fn crash_of_a_durable_server_needs_no_quiet_time() {
 async fn first_processes_find_no_loss() {
     let Some(server) = shared_server() else { return };
     let (url, database) = in_new_database(&server);
-    drop(party(&url).await);
     let sql = |statements: &str| block_in_place(|| server.sql(&format!("USE {database}; {statements}")));
+    let is_connected = || {
+        let others = "SELECT COUNT(*) FROM information_schema.processlist WHERE id<>CONNECTION_ID()";
+        sql(&format!("{others} AND db='{database}'")) != "0"
+    };
+    drop(party(&url).await);
+    until("the end of the first process", async || !is_connected()).await;
     sql("CREATE TABLE meta AS SELECT * FROM locker_meta; CREATE TABLE boot AS SELECT * FROM locker_boot; \
          DELETE FROM locker_meta; DELETE FROM locker_boot");
     let makes = async {
+        until("the second process", async || is_connected()).await;
+        // Nothing shows that it has asked for the row. If it asks later than now, it finds the row at once.
         tokio::time::sleep(Duration::from_millis(300)).await;
-        sql("INSERT INTO locker_meta SELECT * FROM meta; INSERT INTO locker_boot SELECT * FROM boot");
+        sql("INSERT INTO locker_boot SELECT * FROM boot; INSERT INTO locker_meta SELECT * FROM meta");
     };
     let (second, ()) = tokio::join!(party(&url), makes);
     assert!(!is_quiet(&second));
