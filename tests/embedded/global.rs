@@ -1,45 +1,12 @@
 //! The global locker. The environment decides about it, so each case runs in a process of its own.
 
+use crate::alone::{am_i, said};
 use locker::ErrorKind;
-use std::{ffi::OsStr, process::Command};
-
-/// Runs one of the cases below in a process of its own.
-fn in_process(case: &str, url: Option<&OsStr>) -> std::process::Output {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", &format!("global::{case}"), "--nocapture", "--include-ignored"]);
-    command.env("LOCKER_TEST_CASE", case).env_remove("LOCKER_URL");
-    if let Some(url) = url {
-        command.env("LOCKER_URL", url);
-    }
-    command.output().unwrap()
-}
-
-/// What a case wrote.
-struct Said {
-    out: String,
-    errors: String,
-}
-
-/// Returns the output of `case`, which passes in a process of its own. Returns `None` in that process.
-fn said(case: &str, url: Option<&OsStr>) -> Option<Said> {
-    if std::env::var("LOCKER_TEST_CASE").is_ok_and(|running| running == case) {
-        return None;
-    }
-    let output = in_process(case, url);
-    let [out, errors] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
-    assert!(output.status.success(), "{out}\n{errors}");
-    assert!(out.contains("1 passed"), "the case ran");
-    Some(Said { out, errors })
-}
-
-/// Returns `true` in the process of `case`. In any other process, starts that one and checks that the case passes.
-fn am_i(case: &str, url: Option<&OsStr>) -> bool {
-    said(case, url).is_none()
-}
+use std::ffi::OsStr;
 
 #[test]
 fn global_defaults_to_the_process_memory() {
-    if am_i("global_defaults_to_the_process_memory", None) {
+    if am_i("global::global_defaults_to_the_process_memory", None) {
         let guard = locker::global().lock("a").acquire_blocking().unwrap();
         let same = locker::Locker::connect_blocking("memory://").unwrap();
         assert!(same.lock("a").try_acquire_blocking().unwrap().is_none());
@@ -50,7 +17,7 @@ fn global_defaults_to_the_process_memory() {
 
 #[test]
 fn first_set_global_stays() {
-    if am_i("first_set_global_stays", Some("nonsense".as_ref())) {
+    if am_i("global::first_set_global_stays", Some("nonsense".as_ref())) {
         let mine = locker::Locker::builder().prefix("mine:").build_blocking();
         assert_eq!(mine.unwrap_err().kind(), ErrorKind::Misused, "LOCKER_URL is nonsense");
         let mine = locker::Locker::builder().url("memory://").prefix("mine:").build_blocking().unwrap();
@@ -63,7 +30,7 @@ fn first_set_global_stays() {
 
 #[test]
 fn bad_url_fails_every_call() {
-    if am_i("bad_url_fails_every_call", Some("nonsense://here".as_ref())) {
+    if am_i("global::bad_url_fails_every_call", Some("nonsense://here".as_ref())) {
         for error in [
             locker::global().lock("a").acquire_blocking().unwrap_err(),
             locker::try_global().map(|_| ()).unwrap_err(),
@@ -88,7 +55,7 @@ fn unreadable_variable_is_not_ignored() {
     use std::os::unix::ffi::OsStrExt;
 
     let url = OsStr::from_bytes(b"redis://\xff");
-    if am_i("unreadable_variable_is_not_ignored", Some(url)) {
+    if am_i("global::unreadable_variable_is_not_ignored", Some(url)) {
         for locker in [locker::Locker::builder().build_blocking(), locker::try_global().cloned()] {
             let error = locker.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Misused);
@@ -100,7 +67,7 @@ fn unreadable_variable_is_not_ignored() {
 #[cfg(feature = "tracing")]
 #[test]
 fn build_without_a_store_logs_a_warning() {
-    let Some(said) = said("build_without_a_store_logs_a_warning", None) else {
+    let Some(said) = said("global::build_without_a_store_logs_a_warning", None) else {
         tracing_subscriber::fmt().with_writer(std::io::stdout).init();
         locker::Locker::builder().build_blocking().unwrap();
         return;
@@ -112,7 +79,7 @@ fn build_without_a_store_logs_a_warning() {
 #[cfg(feature = "tracing")]
 #[test]
 fn set_global_logs_no_warning() {
-    let Some(said) = said("set_global_logs_no_warning", None) else {
+    let Some(said) = said("global::set_global_logs_no_warning", None) else {
         tracing_subscriber::fmt().with_writer(std::io::stdout).init();
         locker::set_global(locker::Locker::memory()).unwrap();
         let _ = locker::global();
@@ -124,7 +91,7 @@ fn set_global_logs_no_warning() {
 /// A program without `LOCKER_URL` and without a subscriber locked within its process only, and nothing said so.
 #[test]
 fn fall_back_to_memory_is_printed() {
-    let Some(said) = said("fall_back_to_memory_is_printed", None) else {
+    let Some(said) = said("global::fall_back_to_memory_is_printed", None) else {
         let _ = (locker::global(), locker::global());
         return;
     };
@@ -136,7 +103,7 @@ fn fall_back_to_memory_is_printed() {
 #[test]
 fn named_memory_prints_nothing() {
     let url = Some("memory://".as_ref());
-    let Some(said) = said("named_memory_prints_nothing", url) else {
+    let Some(said) = said("global::named_memory_prints_nothing", url) else {
         locker::Locker::builder().build_blocking().unwrap();
         let _ = locker::global();
         return;
@@ -146,7 +113,7 @@ fn named_memory_prints_nothing() {
 
 #[test]
 fn builder_url_prints_nothing() {
-    let Some(said) = said("builder_url_prints_nothing", None) else {
+    let Some(said) = said("global::builder_url_prints_nothing", None) else {
         let locker = locker::Locker::builder().url("memory://").build_blocking().unwrap();
         locker::set_global(locker).unwrap();
         let _ = locker::global();
@@ -159,7 +126,7 @@ fn builder_url_prints_nothing() {
 #[cfg(feature = "tracing")]
 #[test]
 fn filtered_warning_is_not_printed() {
-    let Some(said) = said("filtered_warning_is_not_printed", None) else {
+    let Some(said) = said("global::filtered_warning_is_not_printed", None) else {
         let filtered = tracing_subscriber::fmt().with_max_level(tracing::Level::ERROR).finish();
         tracing::subscriber::with_default(filtered, || locker::Locker::builder().build_blocking().unwrap());
         return;
@@ -171,7 +138,7 @@ fn filtered_warning_is_not_printed() {
 #[cfg(feature = "tracing")]
 #[test]
 fn subscriber_elsewhere_does_not_count() {
-    let Some(said) = said("subscriber_elsewhere_does_not_count", None) else {
+    let Some(said) = said("global::subscriber_elsewhere_does_not_count", None) else {
         let _scope = tracing::subscriber::set_default(tracing_subscriber::fmt().finish());
         let build = || locker::Locker::builder().build_blocking().map(|_| ());
         std::thread::spawn(build).join().unwrap().unwrap();
@@ -191,7 +158,7 @@ fn set_global_opens_no_other_connection() {
         (listener, url)
     };
     let (named, url) = listen();
-    if am_i("set_global_opens_no_other_connection", Some(url.as_ref())) {
+    if am_i("global::set_global_opens_no_other_connection", Some(url.as_ref())) {
         locker::set_global(locker::Locker::memory()).unwrap();
         locker::global().lock("a").acquire_blocking().unwrap().release_blocking().unwrap();
         // Connections arrive in order: one that was begun before this one would have arrived.

@@ -1,5 +1,6 @@
 //! Tests of the embedded store, of cancel safety and of settings.
 
+mod alone;
 mod blocking;
 mod cancel_safety;
 mod crowds;
