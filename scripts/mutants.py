@@ -42,7 +42,8 @@ TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resol
 OUT = TARGET / "mutants"
 LIBRARIES = subprocess.check_output(["rustc", "--print", "target-libdir"], cwd=ROOT, text=True).strip()
 SWITCH = "LOCKER_MUTANT"
-LAWS = "-p locker-tests --no-default-features --features _fake,idempotent --test behaviour"
+TESTS = "-p locker-tests --no-default-features --features _fake,idempotent,tracing"
+LAWS = f"{TESTS} --test behaviour"
 # Each suite: how long a run may take in seconds, the arguments of cargo that build it, those of the test program.
 # A later suite gets what the ones before have left.
 PARTS = {
@@ -72,7 +73,11 @@ PARTS = {
         "crate": "locker-runtime",
         "suites": [
             (120, "-p locker-runtime --all-features --lib", "--test-threads=8"),
+            (120, f"{TESTS} --test embedded", "lease:: blocking:: cancel_safety:: misuse:: --test-threads=16"),
+            # Without those that start a compiler.
+            (120, f"{TESTS} --test attributes", "--skip refused:: --skip announced:: --test-threads=16"),
             (300, LAWS, "memory:: served_clock:: --test-threads=16"),
+            (120, "-p locker-forks --test forks", ""),
         ],
     },
     "macros": {

@@ -26,6 +26,9 @@ const NONCE_AT: usize = 3;
 /// The bytes before the body: those before the nonce, nonce, stamp.
 pub(super) const HEAD_LEN: usize = NONCE_AT + 8 + 8;
 
+/// A value with a higher fence is damaged: fences could not rise from there for long.
+pub(super) const HIGHEST_FENCE: u64 = u64::MAX / 2;
+
 /// What is kept for one key.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Entry {
@@ -95,10 +98,12 @@ impl Stored {
             return Err(Error::new(ErrorKind::Conflict, message));
         }
         let (nonce, stamp) = numbers.split_at(8);
-        let entry = postcard::from_bytes(body).map_err(|error| {
-            let message = "the key has a value that cannot be read: it is damaged";
-            Error::new(ErrorKind::Conflict, message).with_source(error)
-        })?;
+        let damaged =
+            || Error::new(ErrorKind::Conflict, "the key has a value that cannot be read: it is damaged");
+        let entry: Entry = postcard::from_bytes(body).map_err(|error| damaged().with_source(error))?;
+        if entry.last_fence() > HIGHEST_FENCE {
+            return Err(damaged());
+        }
         Ok(Self {
             entry,
             body: body.to_vec(),
@@ -285,6 +290,26 @@ impl Entry {
             Some(AnyState::Semaphore(_)) => Holds::Permits,
             Some(AnyState::Record(ref record)) => record.run().map_or(Holds::Nothing, Holds::Run),
             _ => Holds::Nothing,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read_fence(last_fence: u64) -> Result<Stored> {
+        let entry = Entry { last_fence, ..Entry::default() };
+        Stored::from_bytes(&Stored { body: entry.to_bytes(), ..Stored::default() }.to_bytes())
+    }
+
+    /// Two holders got the highest of all fences.
+    #[test]
+    fn fence_that_none_follows_is_damaged() {
+        assert_eq!(read_fence(HIGHEST_FENCE).unwrap().entry.last_fence(), HIGHEST_FENCE);
+        for fence in [HIGHEST_FENCE + 1, u64::MAX] {
+            let error = read_fence(fence).unwrap_err();
+            assert!(error.kind() == ErrorKind::Conflict && error.message().contains("damaged"), "{error}");
         }
     }
 }

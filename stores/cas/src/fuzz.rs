@@ -2,7 +2,7 @@
 
 use super::{
     backend::Message,
-    entry::{Entry, Stamped, Stored},
+    entry::{Entry, HIGHEST_FENCE, Stamped, Stored},
     messages,
 };
 use locker_core::{
@@ -30,6 +30,9 @@ pub fn stored_entry(bytes: &[u8]) {
     let again = Stored { body, ..stored.clone() }.to_bytes();
     assert_eq!(Stored::nonce_of(Some(&again)), Some(stored.nonce));
     assert_eq!(Stored::from_bytes(&again).expect("what was written is read").to_bytes(), again);
+    if stored.entry.last_fence() > HIGHEST_FENCE - 1_000 {
+        return;
+    }
     for request in samples::requests() {
         step(&stored, &request);
     }
