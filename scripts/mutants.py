@@ -13,7 +13,7 @@ fails because the machine is busy kills nothing. A run without an end is a kill.
 Works for minutes to hours; outcomes are kept in mutants/PART of the build folder, and a run that was interrupted goes
 on. Survivors are asked again by the next run, and all of a file that has changed.
 
-    scripts/mutants.py PART             primitives, engine, lease or macros
+    scripts/mutants.py PART             primitives, engine, served, lease or macros
     scripts/mutants.py PART --quick     with the first suite alone: survivors may be known to others
     scripts/mutants.py PART --only TEXT --jobs N
                                         mutants whose names contain TEXT, N at a time (default: 4)
@@ -68,6 +68,16 @@ PARTS = {
             (300, LAWS, "served_clock:: ticked_clock:: --include-ignored --test-threads=16"),
         ],
     },
+    "served": {
+        "list": "--package locker-cas --file stores/cas/src/served.rs --file stores/cas/src/served/** --all-features",
+        "crate": "stores/cas",
+        "suites": [
+            (300, "-p locker-cas --all-features --lib", "served:: --test-threads=16"),
+            # They start a server.
+            (300, "-p locker-postgres --all-features --lib", "--test-threads=8"),
+            (300, "-p locker-mysql --all-features --lib", "--test-threads=8"),
+        ],
+    },
     "lease": {
         "list": "--package locker-runtime --file locker-runtime/src/lease/** --all-features",
         "crate": "locker-runtime",
@@ -76,6 +86,8 @@ PARTS = {
             (120, f"{TESTS} --test embedded", "lease:: blocking:: cancel_safety:: misuse:: --test-threads=16"),
             # Without those that start a compiler.
             (120, f"{TESTS} --test attributes", "--skip refused:: --skip announced:: --test-threads=16"),
+            (120, f"{TESTS},metrics --test metrics", ""),
+            (120, f"{TESTS} --test spans", ""),
             (300, LAWS, "memory:: served_clock:: --test-threads=16"),
             (120, "-p locker-forks --test forks", ""),
         ],

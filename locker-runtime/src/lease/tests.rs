@@ -1,3 +1,4 @@
+mod releases;
 mod runs;
 
 use super::{
@@ -26,7 +27,7 @@ use std::{
     pin::pin,
     sync::Arc,
     task::Poll,
-    time::Duration,
+    time::{Duration, UNIX_EPOCH},
 };
 
 #[test]
@@ -208,8 +209,10 @@ async fn guard_tells_of_its_hold() {
     let lease = Duration::from_secs(10);
     assert!((lease / 2..=lease).contains(&one.remaining()) && one.is_held());
     one.check().unwrap();
+    assert!(one.hold().is_held() && one.hold().around().is_some());
     one.hold().lose(Loss::Taken);
     assert!(one.remaining().is_zero() && !one.is_held());
+    assert!(!one.hold().is_held() && one.hold().around().is_none());
     assert_eq!(one.check().unwrap_err().kind(), ErrorKind::Lost);
     assert_eq!(one.check().unwrap_err().key(), Some("tells:lock:a"));
     one.lost().await;
@@ -217,6 +220,17 @@ async fn guard_tells_of_its_hold() {
     assert!(lasts.as_mut().now_or_never().is_none(), "the other goes on");
     drop(lasts);
     other.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn guard_tells_of_its_slot() {
+    let guard = Locker::memory().lock("a").acquire().await.unwrap();
+    let begins = Some(Timestamp::from_micros(5_000_001));
+    let guard = guard.in_slot(begins, 3);
+    assert_eq!(guard.slot(), Some(UNIX_EPOCH + Duration::from_micros(5_000_001)));
+    assert_eq!(guard.missed(), 3);
+    let guard = guard.in_slot(None, 3);
+    assert_eq!((guard.slot(), guard.missed()), (None, 0));
 }
 
 /// A body that is ready at its third poll, and counts them.
@@ -283,7 +297,10 @@ fn stop_before_moves_the_deadline() {
     let late = hold_with(&locker, settings, now - of(7), now - of(7));
     assert!(!late.is_held());
     let error = late.loss_error();
-    assert!(error.message().contains("stop_before"), "{error}");
+    assert!(error.message().contains("not renewed in time for stop_before"), "{error}");
+    let old = hold_with(&locker, settings, now, now - of(56));
+    let error = old.loss_error();
+    assert!(error.message().contains("stop_before the end of max_hold"), "{error}");
 }
 
 #[tokio::test]

@@ -14,7 +14,7 @@ use std::{
     },
     time::Duration,
 };
-use tokio::sync::oneshot;
+use tokio::{sync::oneshot, time::timeout};
 
 const YEAR: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 
@@ -110,16 +110,18 @@ async fn run_that_has_succeeded_is_not_told_as_lost() {
     let (store, locker) = remote();
     let answer = delay_the_first(&store, is_finish);
     let (mut hold, mut renewed) = (None, 0);
-    let run = once(&locker).run(async |run: &Guard| {
+    // The wait for the answer and the renewal come after a third of it.
+    let run = once(&locker).lease(10 * LEASE).run(async |run: &Guard| {
         (hold, renewed) = (Some(run.hold()), store.count(is_renewal));
         Ok::<_, Error>(run.fence())
     });
     assert!(run.await.unwrap().is_some());
+    let hold = hold.unwrap();
     until("a renewal", async || store.count(is_renewal) > renewed).await;
+    assert!(timeout(LEASE, hold.lost()).await.is_err(), "the renewal told it as lost");
     answer.send(()).unwrap();
     locker.settled().await;
-    let lost = tokio::time::timeout(2 * LEASE, hold.unwrap().lost()).await;
-    assert!(lost.is_err(), "it was told as lost");
+    assert!(timeout(LEASE, hold.lost()).await.is_err(), "it was told as lost");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,0 +1,101 @@
+//! Releases that go wrong, or that another copy of them ends first.
+
+use super::{ends, is_free};
+use crate::{lease::Guard, locker::Locker};
+use futures_util::FutureExt;
+use locker_core::{
+    error::ErrorKind,
+    key::Key,
+    primitives::{HoldRequest, Request},
+};
+use locker_harness::{ScriptedStore, Step, in_time, is_release, until};
+use std::{future::ready, time::Duration};
+use tokio::sync::oneshot;
+
+fn remote() -> (ScriptedStore, Locker) {
+    let store = ScriptedStore::remote();
+    (
+        store.clone(),
+        Locker::builder().store(store).command_timeout(Duration::from_millis(100)).build_blocking().unwrap(),
+    )
+}
+
+/// A guard whose first release reaches the store only once it is told so. The renewing task does not wait for that.
+async fn slow_to_release(store: &ScriptedStore, locker: &Locker) -> (Guard, oneshot::Sender<()>) {
+    let (send, sent) = oneshot::channel();
+    let mut sent = Some(sent);
+    store.on_call(move |request| match sent.take_if(|_| is_release(request)) {
+        Some(sent) => Step::Delay(Box::pin(async { drop(sent.await) }), Box::pin(ready(()))),
+        None => Step::CarryOut,
+    });
+    (locker.lock("a").lease(Duration::from_secs(60)).acquire().await.unwrap(), send)
+}
+
+/// Such as one in a `select!` whose other branch goes on.
+#[tokio::test]
+async fn unpolled_release_is_done_by_the_renewing_task() {
+    let (store, locker) = remote();
+    let (guard, send) = slow_to_release(&store, &locker).await;
+    let mut release = Box::pin(guard.release());
+    assert!(release.as_mut().now_or_never().is_none());
+    until("another release", async || store.count(is_release) > 1).await;
+    locker.settled().await;
+    assert!(is_free(&Locker::with_defaults(store.memory().clone()), "a"));
+    send.send(()).unwrap();
+    in_time("the first release", release).await.expect("the other one ended the same hold");
+}
+
+/// Neither of the releases has ended it.
+#[tokio::test]
+async fn hold_that_two_releases_find_gone_is_lost() {
+    let (store, locker) = remote();
+    let (guard, send) = slow_to_release(&store, &locker).await;
+    let evicting = Locker::with_defaults(store.memory().clone());
+    assert!(evicting.admin().evict(&evicting.admin().key("lock", "a")).await.unwrap());
+    let mut release = Box::pin(guard.release());
+    assert!(release.as_mut().now_or_never().is_none());
+    until("another release", async || store.count(is_release) > 1).await;
+    locker.settled().await;
+    send.send(()).unwrap();
+    assert_eq!(in_time("the first release", release).await.unwrap_err().kind(), ErrorKind::Lost);
+}
+
+#[tokio::test]
+async fn min_hold_that_is_over_costs_no_renewal() {
+    let (store, locker) = remote();
+    let min_hold = Duration::from_millis(20);
+    let guard = locker.lock("a").lease(Duration::from_secs(60)).min_hold(min_hold).acquire().await.unwrap();
+    tokio::time::sleep(2 * min_hold).await;
+    guard.release().await.unwrap();
+    let asked = ends(&store);
+    assert!(matches!(asked[..], [Request::Lock(HoldRequest::Release { .. })]), "{asked:?}");
+}
+
+/// A release that comes late must find it held.
+#[tokio::test]
+async fn lease_hardly_longer_than_min_hold_is_renewed() {
+    for (lease, renewals) in [(64, 1), (80, 0)] {
+        let (store, locker) = remote();
+        let request = locker.lock("a").lease(Duration::from_secs(lease)).min_hold(Duration::from_secs(60));
+        request.acquire().await.unwrap().release().await.unwrap();
+        assert_eq!(ends(&store).len(), renewals, "a lease of {lease} s");
+    }
+}
+
+/// Nothing is left to release when its `min_hold` is over.
+#[tokio::test]
+async fn kept_hold_that_is_gone_is_not_released() {
+    let (store, locker) = remote();
+    let kept = |name, milliseconds| {
+        let min_hold = Duration::from_millis(milliseconds);
+        locker.lock(name).lease(Duration::from_secs(1)).min_hold(min_hold).acquire()
+    };
+    let (gone, later) = (kept("gone", 1_200).await.unwrap(), kept("later", 1_300).await.unwrap());
+    let evicting = Locker::with_defaults(store.memory().clone());
+    assert!(evicting.admin().evict(&evicting.admin().key("lock", "gone")).await.unwrap());
+    assert_eq!(gone.release().await.unwrap_err().kind(), ErrorKind::Lost);
+    later.release().await.unwrap();
+    until("the release of the other", async || is_free(&evicting, "later")).await;
+    let released = |(key, request): &(Key, Request)| is_release(request).then(|| key.to_string());
+    assert_eq!(store.requests().iter().filter_map(released).collect::<Vec<_>>(), ["lock:later"]);
+}
