@@ -421,14 +421,14 @@ fn plain_checked(id: u32, body: impl FnOnce() -> Done) -> Done {
 async fn calls_are_told_with_every_on_lost() {
     let inner = || async {
         // Before and after the body was pending.
-        assert_told(31, plain(31, || unreachable!()))?;
+        assert_told(30, plain(30, || unreachable!()))?;
         tokio::task::yield_now().await;
-        assert_told(31, checked(31, async { unreachable!() }).await)
+        assert_told(30, checked(30, async { unreachable!() }).await)
     };
-    continued(31, inner()).await.unwrap();
-    checked(31, inner()).await.unwrap();
-    plain_checked(31, || assert_told(31, plain_checked(31, || unreachable!()))).unwrap();
-    assert_free(31);
+    continued(30, inner()).await.unwrap();
+    checked(30, inner()).await.unwrap();
+    plain_checked(30, || assert_told(30, plain_checked(30, || unreachable!()))).unwrap();
+    assert_free(30);
 }
 
 #[lock_on_argument(expr = "1h", name = "self_calls", each(one, other), locker = LOCKER)]

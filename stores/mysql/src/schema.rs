@@ -8,30 +8,15 @@ use super::{
     sql::NOW,
     url::Target,
 };
-use locker_core::{
-    background,
-    error::{Error, ErrorKind, Result},
-};
+use locker_cas::served::SLACK;
+use locker_core::error::{Error, ErrorKind, Result};
 use mysql_async::Row;
-use std::time::Duration;
 
 /// The format of the tables.
 const FORMAT: i64 = 1;
 
-/// How often a process asks for the row of tables without one, and how long it pauses: the process that makes them adds
-/// it at once.
-const ROW_LIMIT: u32 = 20;
-const ROW_PAUSE: Duration = Duration::from_millis(100);
-
-/// In a new database nothing can have been lost.
-///
-/// `locker_meta` has one row. `fence`: no fence of a removed key was higher. `removals`: changes with every removal of
-/// keys. `swept`: when a process last tried that. `longest`: no hold was granted for longer. `quick`: whether a process
-/// has ever granted what a crash may lose. `server`: that of the row in `locker_boot`. `quiet_until`: nothing is
-/// granted before.
-///
-/// `locker_boot` is empty after the server was started. Every write needs its row.
-const TABLES: [&str; 5] = [
+/// The tables beside `locker_meta`. `locker_boot` is empty after the server was started. Every write needs its row.
+const TABLES: [&str; 4] = [
     "CREATE TABLE IF NOT EXISTS locker_keys (
     `key` varbinary(2000) NOT NULL PRIMARY KEY,
     version bigint NOT NULL,
@@ -57,18 +42,26 @@ const TABLES: [&str; 5] = [
     id bigint NOT NULL,
     server varchar(255) NOT NULL
 ) ENGINE=MEMORY",
-    "CREATE TABLE IF NOT EXISTS locker_meta (
+];
+
+/// It has one row. `fence`: no fence of a removed key was higher. `removals`: changes with every removal of keys.
+/// `swept`: when a process last tried that. `longest`: no hold was granted for longer. `quick`: whether a process has
+/// ever granted what a crash may lose. `server`: that of the row in `locker_boot`. `quiet_until`: nothing is granted
+/// before.
+const META: &str = "CREATE TABLE IF NOT EXISTS locker_meta (
     single tinyint NOT NULL PRIMARY KEY,
     format int NOT NULL,
     fence bigint NOT NULL,
     removals bigint NOT NULL,
     swept bigint NOT NULL,
-    longest bigint NOT NULL DEFAULT 11000000,
-    quick tinyint NOT NULL DEFAULT 0,
-    server varchar(255) NOT NULL DEFAULT '',
-    quiet_until bigint NOT NULL DEFAULT 0
-) ENGINE=InnoDB",
-];
+    longest bigint NOT NULL,
+    quick tinyint NOT NULL,
+    server varchar(255) NOT NULL,
+    quiet_until bigint NOT NULL
+) ENGINE=InnoDB";
+
+/// The longest hold of a store that has granted none, in microseconds.
+const FIRST_LONGEST: i64 = 11_000_000;
 
 /// Returns the procedures, which have the rights of their callers.
 ///
@@ -112,7 +105,7 @@ pub fn schema_sql() -> String {
     let unless_there = |procedure: String| procedure.replacen("PROCEDURE", "PROCEDURE IF NOT EXISTS", 1);
     let procedures = procedures().map(|procedure| format!("{}//\n", unless_there(procedure))).concat();
     // Nothing was lost of tables that were never used.
-    format!("{tables}{};\nDELIMITER //\n{procedures}DELIMITER ;\n", first_row("'new'"))
+    format!("{tables}{};\nDELIMITER //\n{procedures}DELIMITER ;\n", meta("'new'"))
 }
 
 /// Returns the statements that let a user, `NAME` or `NAME@HOST`, use the tables and procedures of the present
@@ -132,10 +125,18 @@ pub fn grants_sql(user: &str) -> String {
     )
 }
 
-fn first_row(server: &str) -> String {
+/// Returns the statement that makes `locker_meta` with its row: without it, a process would see a loss. Tables without
+/// a key are new, and have lost nothing.
+fn meta(server: &str) -> String {
+    format!("{META} {}", row("NOT EXISTS (SELECT 1 FROM locker_keys)", server))
+}
+
+/// Returns the query for a row of `locker_meta`. Unless it is new, nothing is granted before the longest hold is over.
+fn row(is_new: &str, server: &str) -> String {
+    let quiet = FIRST_LONGEST + SLACK;
     format!(
-        "INSERT IGNORE INTO locker_meta (single,format,fence,removals,swept,server) \
-         SELECT 1,{FORMAT},0,{NOW},0,IF(EXISTS(SELECT 1 FROM locker_keys),'',{server})"
+        "SELECT 1 AS single,{FORMAT} AS format,0 AS fence,{NOW} AS removals,0 AS swept,{FIRST_LONGEST} AS longest,\
+         0 AS quick,IF({is_new},{server},'') AS server,IF({is_new},0,{NOW}+{quiet}) AS quiet_until"
     )
 }
 
@@ -143,7 +144,7 @@ fn first_row(server: &str) -> String {
 pub(super) async fn ensure(session: &Session, facts: &Facts, target: &Target) -> Result<()> {
     make(session, facts, target).await?;
     let mut rows = engines(session).await?;
-    if rows.len() < TABLES.len() {
+    if rows.len() <= TABLES.len() {
         create(session, facts).await.map_err(|error| refusal(&error, target))?;
         rows = engines(session).await?;
     }
@@ -183,34 +184,26 @@ fn refusal(error: &mysql_async::Error, target: &Target) -> Error {
 }
 
 async fn make(session: &Session, facts: &Facts, target: &Target) -> Result<()> {
-    let mut asked = 0;
-    loop {
-        match session.one("SELECT format FROM locker_meta".into()).await {
-            Ok(answer) => match answer.rows.first().and_then(|row| value::<i64>(row, 0)) {
-                Some(FORMAT) => return Ok(()),
-                Some(format) => return Err(unknown_format(format)),
-                // Another process makes the tables.
-                None if asked < ROW_LIMIT => {
-                    asked += 1;
-                    background::sleep(ROW_PAUSE).await;
-                }
-                // What it said of losses is gone with it.
-                None => break run(session, vec![first_row("''")]).await,
-            },
-            Err(error) if errors::code_of(&error) == Some(code::NO_SUCH_TABLE) => {
-                break create(session, facts).await;
+    match session.one("SELECT format FROM locker_meta".into()).await {
+        Ok(answer) => match answer.rows.first().and_then(|row| value::<i64>(row, 0)) {
+            Some(FORMAT) => return Ok(()),
+            Some(format) => return Err(unknown_format(format)),
+            // What it said of losses is gone with it.
+            None => {
+                run(session, vec![format!("INSERT IGNORE INTO locker_meta {}", row("FALSE", "''"))]).await
             }
-            Err(error) => break Err(error),
-        }
+        },
+        Err(error) if errors::code_of(&error) == Some(code::NO_SUCH_TABLE) => create(session, facts).await,
+        Err(error) => Err(error),
     }
     .map_err(|error| refusal(&error, target))
 }
 
 async fn create(session: &Session, facts: &Facts) -> Result<(), mysql_async::Error> {
     let mut statements: Vec<String> = TABLES.map(String::from).into();
-    // The row of `locker_meta` is the last: a process that finds it must find the epoch, too.
+    // A process that finds `locker_meta` must find the epoch, too.
     statements.push(facts.mark_new_epoch());
-    statements.push(first_row(&facts.this_server));
+    statements.push(meta(&facts.this_server));
     run(session, statements).await?;
     for procedure in procedures() {
         match session.one(procedure).await {

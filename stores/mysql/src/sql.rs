@@ -101,12 +101,13 @@ impl Facts {
         )
     }
 
-    /// Makes the row of the first epoch of new tables, which have no other row yet.
+    /// Makes the row of the first epoch of new tables, before `locker_meta` is there.
     pub(super) fn mark_new_epoch(&self) -> String {
         let (id, server) = (Id::random().low_half() >> 1, &self.this_server);
         format!(
             "INSERT IGNORE INTO locker_boot (single,id,server) SELECT 1,{id},{server} FROM DUAL \
-             WHERE NOT EXISTS (SELECT 1 FROM locker_meta) AND NOT EXISTS (SELECT 1 FROM locker_keys)"
+             WHERE NOT EXISTS (SELECT 1 FROM locker_keys) AND NOT EXISTS (SELECT 1 FROM information_schema.tables \
+             WHERE table_schema=DATABASE() AND table_name='locker_meta')"
         )
     }
 
