@@ -7,11 +7,13 @@ mutants gets a body for each of them, and the variable LOCKER_MUTANT says which 
 (Untch, Offutt, Harrold, 1993): a mutant costs a run of tests, without a build. What cannot be a body, such as one of a
 constant function, is compiled alone.
 
-A test that fails is run once more, alone, with the mutant: only if it fails again the mutant is killed. So a test that
-fails because the machine is busy kills nothing. A run without an end is a kill.
+A test that fails is run once more, alone, with the mutant: only if it fails again the mutant is killed. If it passes,
+the suite goes on without it. A run without an end, or one that ends without a test that failed, is repeated while no
+other runs. So a busy machine kills nothing.
 
 Works for minutes to hours; outcomes are kept in mutants/PART of the build folder, and a run that was interrupted goes
-on. Survivors are asked again by the next run, and all of a file that has changed.
+on. Survivors are asked again by the next run, and all of a file that has changed. What was killed stays so when tests
+alone change: remove the folder to ask for all.
 
     scripts/mutants.py PART             primitives, engine, served, lease or macros
     scripts/mutants.py PART --quick     with the first suite alone: survivors may be known to others
@@ -34,6 +36,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
@@ -100,6 +103,7 @@ PARTS = {
     },
 }
 NO_END = "no end"
+IN_MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None
 # Comments, strings, raw strings, characters (but not lifetimes): what may contain a brace that is none.
 LITERAL = re.compile(
     r"""//[^\n]*|/\*.*?\*/|b?r(\#*)".*?"\1|b?"(?:\\.|[^"\\])*"|b?'(?:\\(?:u\{[^}]*\}|x..|.)|[^\\'])'""", re.DOTALL
@@ -108,6 +112,8 @@ LITERAL = re.compile(
 
 # The test programs that run, to be ended with this one.
 running, is_over = set(), threading.Event()
+# How often the tests of a suite that fail with others but not alone are left out, before the next suite is asked.
+FLAKES = 3
 
 
 def environment():
@@ -121,6 +127,8 @@ def environment():
         "PROPTEST_DISABLE_FAILURE_PERSISTENCE": "1",
         # A mutant leaves variables unused.
         "RUSTFLAGS": "--cap-lints=warn",
+        # A test that is skipped knows nothing.
+        "CI": "true",
     }
 
 
@@ -161,8 +169,20 @@ def copy_tree(tree):
             shutil.copy(source, copy)
 
 
+# At the end of the crate's root.
+CHOICE = f"""
+mod mutant_switch {{
+    /// The number of the mutant that runs in this process, 0 for none.
+    pub fn active() -> u32 {{
+        static ACTIVE: std::sync::OnceLock<u32> = std::sync::OnceLock::new();
+        *ACTIVE.get_or_init(|| std::env::var("{SWITCH}").map_or(0, |number| number.parse().unwrap()))
+    }}
+}}
+"""
+
+
 class Source:
-    """A file with mutants."""
+    """A file with mutants, or the root of the crate."""
 
     def __init__(self, name):
         self.name = name
@@ -209,24 +229,14 @@ class Source:
         return text
 
 
-def weave(tree, folder, sources, mutants):
+def weave(tree, root, sources, mutants):
+    """Writes the files with their mutants, and into the `root` of the crate what chooses one."""
     by_file = collections.defaultdict(list)
     for mutant in mutants:
         by_file[mutant["file"]].append(mutant)
     for name, source in sources.items():
-        write(tree / name, source.woven(by_file[name]))
-    root = tree / folder / "src/lib.rs"
-    name = str(root.relative_to(tree))
-    text = sources[name].woven(by_file[name]) if name in sources else (ROOT / name).read_text()
-    write(root, text + f"""
-mod mutant_switch {{
-    /// The number of the mutant that runs in this process, 0 for none.
-    pub fn active() -> u32 {{
-        static ACTIVE: std::sync::OnceLock<u32> = std::sync::OnceLock::new();
-        *ACTIVE.get_or_init(|| std::env::var("{SWITCH}").map_or(0, |number| number.parse().unwrap()))
-    }}
-}}
-""")
+        text = source.woven(by_file[name])
+        write(tree / name, text + CHOICE if name == root else text)
 
 
 def write(path, text):
@@ -287,9 +297,13 @@ def run(program, arguments, seconds, number, log):
     """Runs a test program until its end or the first failure. Returns None, or what failed."""
     executable, folder = program
     end = time.monotonic() + seconds
-    with open(log, "w") as output:
+    # What its servers leave behind when they are killed goes with the folder.
+    with open(log, "w") as output, tempfile.TemporaryDirectory(dir=IN_MEMORY, ignore_cleanup_errors=True) as place:
+        # Servers run as another user.
+        os.chmod(place, 0o755)
         process = subprocess.Popen(
-            [executable, *arguments.split()], cwd=folder, env=environment() | {SWITCH: str(number)},
+            [executable, *arguments.split()], cwd=folder,
+            env=environment() | {SWITCH: str(number), "TMPDIR": place, "LOCKER_TEST_MEMORY": place},
             stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
         )
         running.add(process)
@@ -319,18 +333,31 @@ def end_group(process):
     process.wait()
 
 
-def attempt(suites, program_of, number, logs):
+class Doubtful(Exception):
+    """A run without an end, or without a test that failed, beside others: to be repeated alone."""
+
+
+def attempt(suites, program_of, number, logs, is_alone=False):
     """Asks one suite after the other."""
-    for seconds, build_arguments, arguments in suites if not is_over.is_set() else ():
+    for at, (seconds, build_arguments, arguments) in enumerate(suites):
         program = program_of(build_arguments)
         if program is None:
             return "no build", ""
-        failed = run(program, arguments, seconds, number, logs / f"{number}.log")
-        if failed == NO_END or failed and failed.startswith("exit"):
-            return "killed", failed
-        alone = f"{failed} --exact --include-ignored"
-        if failed and run(program, alone, seconds, number, logs / f"{number}.alone.log"):
-            return "killed", failed
+        log = logs / f"{number}.{at}.log"
+        for _ in range(FLAKES):
+            if is_over.is_set():
+                return "interrupted", ""
+            failed = run(program, arguments, seconds, number, log)
+            if not failed:
+                break
+            if failed == NO_END or failed.startswith("exit"):
+                if is_alone:
+                    return "killed", failed
+                raise Doubtful
+            alone = f"{failed} --exact --include-ignored"
+            if run(program, alone, seconds, number, log.with_suffix(".alone.log")):
+                return "killed", failed
+            arguments += f" --skip {failed}"
     return "survived", ""
 
 
@@ -371,12 +398,14 @@ def main():
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         sys.exit(f"another run works in {OUT}")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))
+    for ending in signal.SIGTERM, signal.SIGHUP:
+        signal.signal(ending, lambda number, _: sys.exit(f"ended by {signal.Signals(number).name}"))
     outcomes = folder / "outcomes.jsonl"
     known = {(o["name"], o["text"]) for o in read(outcomes) if o["outcome"] != "survived"}
     wanted = [m for m in named if (m["name"], m["text"]) not in known]
     copy_tree(tree)
-    sources = {name: Source(name) for name in sorted({m["file"] for m in mutants})}
+    root = f"{part['crate']}/src/lib.rs"
+    sources = {name: Source(name) for name in sorted({root, *(m["file"] for m in mutants)})}
     together = [m for m in wanted if m["function"] and sources[m["file"]].body(m["function"])[2]]
     alone = [m for m in wanted if m not in together]
 
@@ -387,7 +416,7 @@ def main():
         print(f"{outcome:12} {mutant['name']}  {by}", flush=True)
 
     while True:
-        weave(tree, part["crate"], sources, together)
+        weave(tree, root, sources, together)
         checks = (cargo(tree, ["check", "--profile=test"], arguments) for _, arguments, _ in suites)
         messages = next((messages for messages, success in checks if not success), None)
         if messages is None:
@@ -405,11 +434,14 @@ def main():
     for seconds, build_arguments, arguments in suites:
         if failed := run(programs[build_arguments], arguments, seconds, 0, folder / "logs/0.log"):
             sys.exit(f"without a mutant the tests fail ({failed}); {folder / 'logs/0.log'} says how")
-    pool = concurrent.futures.ThreadPoolExecutor(options.jobs)
+    pool, doubtful = concurrent.futures.ThreadPoolExecutor(options.jobs), []
     try:
         tried = {pool.submit(attempt, suites, programs.get, m["number"], folder / "logs"): m for m in together}
         for done in concurrent.futures.as_completed(tried):
-            record(tried[done], *done.result())
+            try:
+                record(tried[done], *done.result())
+            except Doubtful:
+                doubtful.append(tried[done])
     finally:
         is_over.set()
         pool.shutdown(wait=False, cancel_futures=True)
@@ -417,20 +449,27 @@ def main():
             end_group(process)
 
     is_over.clear()
-    weave(tree, part["crate"], sources, [])
+    for mutant in doubtful:
+        record(mutant, *attempt(suites, programs.get, mutant["number"], folder / "logs", is_alone=True))
+    weave(tree, root, sources, [])
     for mutant in alone:
         source = sources[mutant["file"]]
         write(tree / mutant["file"], source.mutated(mutant))
-        outcome = attempt(suites, lambda arguments: build(tree, arguments), mutant["number"], folder / "logs")
-        record(mutant, *outcome)
+        outcome = attempt(
+            suites, lambda arguments: build(tree, arguments), mutant["number"], folder / "logs", is_alone=True
+        )
         write(tree / mutant["file"], source.text)
+        if outcome[0] == "no build" and None in [build(tree, arguments) for _, arguments, _ in suites]:
+            sys.exit("the tree does not compile any more without a mutant")
+        record(mutant, *outcome)
     report(options.part)
 
 
 def read(outcomes):
     if not outcomes.is_file():
         return []
-    return [json.loads(line) for line in outcomes.read_text().splitlines()]
+    # A full disk may have cut the last line.
+    return [json.loads(line) for line in outcomes.read_text().splitlines() if line.endswith("}")]
 
 
 def report(part=None):

@@ -204,8 +204,10 @@ impl<K: Kind> Single<K> {
 }
 
 /// Returns a directory in memory if possible: the servers write every change to the disk before they answer.
+/// `LOCKER_TEST_MEMORY` names another place for it.
 pub(crate) fn directory() -> tempfile::TempDir {
-    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a directory for the servers")
+    let memory = std::env::var_os("LOCKER_TEST_MEMORY").unwrap_or_else(|| "/dev/shm".into());
+    tempfile::tempdir_in(memory).or_else(|_| tempfile::tempdir()).expect("a directory for the servers")
 }
 
 /// Makes `cert.pem`, a certificate for 127.0.0.1 that is its own authority, and `key.pem`. Returns `false` if there is

@@ -1,9 +1,9 @@
 //! A real MariaDB or MySQL server on a free port of this machine.
 
-use crate::{GENEROUS, Signal, eventually_within, free_port, keeper, keeper::Kept, missing};
+use crate::{GENEROUS, Signal, ensemble, eventually_within, free_port, keeper, keeper::Kept, missing};
 use rustix::process::{Pid, getuid};
 use std::{
-    fs, io,
+    fs,
     os::unix::{fs::chown, process::CommandExt},
     path::{Path, PathBuf},
     process::{Command, Output, Stdio},
@@ -47,7 +47,7 @@ impl MysqlServer {
     /// As [`start`](Self::start).
     #[must_use]
     pub fn on_disk() -> Option<Self> {
-        Self::within(tempfile::tempdir(), &[])
+        Self::within(tempfile::tempdir().expect("a directory for the server"), &[])
     }
 
     /// Starts a server with further settings, such as `["--innodb-flush-log-at-trx-commit=0"]`. In them, `{dir}`
@@ -57,17 +57,15 @@ impl MysqlServer {
     /// As [`start`](Self::start).
     #[must_use]
     pub fn with(settings: &[&str]) -> Option<Self> {
-        // In memory if possible: the server writes every change to the disk before it answers.
-        Self::within(tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()), settings)
+        Self::within(ensemble::directory(), settings)
     }
 
-    fn within(directory: io::Result<tempfile::TempDir>, settings: &[&str]) -> Option<Self> {
+    fn within(directory: tempfile::TempDir, settings: &[&str]) -> Option<Self> {
         let Some(program) = program() else {
             return missing("there is no mariadbd: run scripts/setup-mysql.sh");
         };
         let version = Command::new(&program).arg("--version").output().expect("the version of the server");
         let is_mariadb = String::from_utf8_lossy(&version.stdout).contains("MariaDB");
-        let directory = directory.expect("a directory for the server");
         let own = |path: &Path| {
             if getuid().is_root() {
                 chown(path, Some(NOBODY), Some(NOBODY)).expect("a file of the server's user");
