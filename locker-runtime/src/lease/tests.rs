@@ -204,6 +204,8 @@ async fn guard_tells_of_its_hold() {
     let locker = Locker::builder().url("memory://").prefix("tells:").build().await.unwrap();
     let (one, other) = (locker.lock("a").acquire().await.unwrap(), locker.lock("b").acquire().await.unwrap());
     assert_eq!((one.key(), other.key()), ("tells:lock:a", "tells:lock:b"));
+    #[cfg(any(feature = "postgres", feature = "mysql"))]
+    assert_eq!(u64::try_from(other.fence_in_sql()), Ok(other.fence()));
     assert!(one.fence() > 0 && one.id().len() == 32 && one.id() != other.id());
     assert!(one.id().bytes().all(|byte| byte.is_ascii_hexdigit()));
     let lease = Duration::from_secs(10);

@@ -60,13 +60,23 @@ async fn hold_that_two_releases_find_gone_is_lost() {
     assert_eq!(in_time("the first release", release).await.unwrap_err().kind(), ErrorKind::Lost);
 }
 
+/// The release waits for the store as without.
 #[tokio::test]
-async fn min_hold_that_is_over_costs_no_renewal() {
+async fn min_hold_that_is_over_keeps_nothing() {
     let (store, locker) = remote();
     let min_hold = Duration::from_millis(20);
     let guard = locker.lock("a").lease(Duration::from_secs(60)).min_hold(min_hold).acquire().await.unwrap();
     tokio::time::sleep(2 * min_hold).await;
-    guard.release().await.unwrap();
+    let (answer, answered) = oneshot::channel::<()>();
+    let mut answered = Some(answered);
+    store.on_call(move |_| match answered.take() {
+        Some(answered) => Step::Delay(Box::pin(ready(())), Box::pin(async { drop(answered.await) })),
+        None => Step::CarryOut,
+    });
+    let mut release = Box::pin(guard.release());
+    assert!(release.as_mut().now_or_never().is_none());
+    answer.send(()).unwrap();
+    release.await.unwrap();
     let asked = ends(&store);
     assert!(matches!(asked[..], [Request::Lock(HoldRequest::Release { .. })]), "{asked:?}");
 }
