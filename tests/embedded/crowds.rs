@@ -58,10 +58,10 @@ async fn queue(acquire: &mut Pin<Box<impl Future>>) {
 /// They have no threads and no tasks, and are served in order. Other tests of this process would start and end threads.
 #[tokio::test]
 async fn hundred_thousand_waiters_cost_only_memory() {
+    const WAITERS: usize = 100_000;
     if !am_i("crowds::hundred_thousand_waiters_cost_only_memory", None) {
         return;
     }
-    const WAITERS: usize = 100_000;
     let store = Memory::new();
     let locker = on(&store);
     let first = locker.lock("hot").acquire().await.unwrap();

@@ -22,26 +22,26 @@ fn remote() -> (ScriptedStore, Locker) {
 
 /// A guard whose first release reaches the store only once it is told so. The renewing task does not wait for that.
 async fn slow_to_release(store: &ScriptedStore, locker: &Locker) -> (Guard, oneshot::Sender<()>) {
-    let (send, sent) = oneshot::channel();
-    let mut sent = Some(sent);
-    store.on_call(move |request| match sent.take_if(|_| is_release(request)) {
-        Some(sent) => Step::Delay(Box::pin(async { drop(sent.await) }), Box::pin(ready(()))),
+    let (tell, told) = oneshot::channel();
+    let mut told = Some(told);
+    store.on_call(move |request| match told.take_if(|_| is_release(request)) {
+        Some(told) => Step::Delay(Box::pin(async { drop(told.await) }), Box::pin(ready(()))),
         None => Step::CarryOut,
     });
-    (locker.lock("a").lease(Duration::from_secs(60)).acquire().await.unwrap(), send)
+    (locker.lock("a").lease(Duration::from_secs(60)).acquire().await.unwrap(), tell)
 }
 
 /// Such as one in a `select!` whose other branch goes on.
 #[tokio::test]
 async fn unpolled_release_is_done_by_the_renewing_task() {
     let (store, locker) = remote();
-    let (guard, send) = slow_to_release(&store, &locker).await;
+    let (guard, tell) = slow_to_release(&store, &locker).await;
     let mut release = Box::pin(guard.release());
     assert!(release.as_mut().now_or_never().is_none());
     until("another release", async || store.count(is_release) > 1).await;
     locker.settled().await;
     assert!(is_free(&Locker::with_defaults(store.memory().clone()), "a"));
-    send.send(()).unwrap();
+    tell.send(()).unwrap();
     in_time("the first release", release).await.expect("the other one ended the same hold");
 }
 
@@ -49,14 +49,14 @@ async fn unpolled_release_is_done_by_the_renewing_task() {
 #[tokio::test]
 async fn hold_that_two_releases_find_gone_is_lost() {
     let (store, locker) = remote();
-    let (guard, send) = slow_to_release(&store, &locker).await;
+    let (guard, tell) = slow_to_release(&store, &locker).await;
     let evicting = Locker::with_defaults(store.memory().clone());
     assert!(evicting.admin().evict(&evicting.admin().key("lock", "a")).await.unwrap());
     let mut release = Box::pin(guard.release());
     assert!(release.as_mut().now_or_never().is_none());
     until("another release", async || store.count(is_release) > 1).await;
     locker.settled().await;
-    send.send(()).unwrap();
+    tell.send(()).unwrap();
     assert_eq!(in_time("the first release", release).await.unwrap_err().kind(), ErrorKind::Lost);
 }
 
@@ -67,15 +67,15 @@ async fn min_hold_that_is_over_keeps_nothing() {
     let min_hold = Duration::from_millis(20);
     let guard = locker.lock("a").lease(Duration::from_secs(60)).min_hold(min_hold).acquire().await.unwrap();
     tokio::time::sleep(2 * min_hold).await;
-    let (answer, answered) = oneshot::channel::<()>();
-    let mut answered = Some(answered);
-    store.on_call(move |_| match answered.take() {
-        Some(answered) => Step::Delay(Box::pin(ready(())), Box::pin(async { drop(answered.await) })),
+    let (tell, told) = oneshot::channel::<()>();
+    let mut told = Some(told);
+    store.on_call(move |_| match told.take() {
+        Some(told) => Step::Delay(Box::pin(ready(())), Box::pin(async { drop(told.await) })),
         None => Step::CarryOut,
     });
     let mut release = Box::pin(guard.release());
     assert!(release.as_mut().now_or_never().is_none());
-    answer.send(()).unwrap();
+    tell.send(()).unwrap();
     release.await.unwrap();
     let asked = ends(&store);
     assert!(matches!(asked[..], [Request::Lock(HoldRequest::Release { .. })]), "{asked:?}");
