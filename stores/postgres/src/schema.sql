@@ -51,7 +51,8 @@ INSERT INTO {schema}.locker_meta (format, fence, removals, swept, timeline, quie
         CASE WHEN is_new THEN 0 ELSE now + 12000000 END
     FROM (SELECT (extract(epoch FROM pg_catalog.clock_timestamp())::double precision
             * 1000000::double precision)::bigint AS now,
-        NOT EXISTS (SELECT FROM {schema}.locker_keys) AND NOT EXISTS (SELECT FROM {schema}.locker_boot) AS is_new) AS present
+        NOT EXISTS (SELECT FROM {schema}.locker_keys)
+            AND NOT EXISTS (SELECT FROM {schema}.locker_boot) AS is_new) AS present
     ON CONFLICT DO NOTHING;
 CREATE TABLE IF NOT EXISTS {schema}.locker_fences (
     name text PRIMARY KEY,
