@@ -1,5 +1,6 @@
 mod releases;
 mod runs;
+mod times;
 
 use super::{
     Hold,

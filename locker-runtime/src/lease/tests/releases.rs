@@ -98,9 +98,9 @@ async fn kept_hold_that_is_gone_is_not_released() {
     let (store, locker) = remote();
     let kept = |name, milliseconds| {
         let min_hold = Duration::from_millis(milliseconds);
-        locker.lock(name).lease(Duration::from_secs(1)).min_hold(min_hold).acquire()
+        locker.lock(name).lease(Duration::from_secs(3)).min_hold(min_hold).acquire()
     };
-    let (gone, later) = (kept("gone", 1_200).await.unwrap(), kept("later", 1_300).await.unwrap());
+    let (gone, later) = (kept("gone", 3_200).await.unwrap(), kept("later", 3_300).await.unwrap());
     let evicting = Locker::with_defaults(store.memory().clone());
     assert!(evicting.admin().evict(&evicting.admin().key("lock", "gone")).await.unwrap());
     assert_eq!(gone.release().await.unwrap_err().kind(), ErrorKind::Lost);
