@@ -13,7 +13,8 @@ const LONG: Duration = Duration::from_secs(600);
 
 fn remote() -> (ScriptedStore, Locker) {
     let store = ScriptedStore::remote();
-    (store.clone(), Locker::with_defaults(store))
+    let builder = Locker::builder().store(store.clone()).command_timeout(Duration::from_secs(30));
+    (store, builder.build_blocking().unwrap())
 }
 
 /// Makes the renewing task look at all holds, and waits until it has renewed those of a store.
