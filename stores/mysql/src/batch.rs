@@ -2,6 +2,7 @@
 
 use super::{
     answers::{Answer, Answers, store_state, value},
+    epoch,
     errors::{self, code},
     facts::Facts,
     session::Session,
@@ -29,9 +30,6 @@ use tokio::sync::oneshot;
 
 /// The pause before a write is tried again whose row another transaction has locked.
 const PAUSE: Duration = Duration::from_millis(5);
-
-/// How long a server that does not wait for the disk may take to write its log (`innodb_flush_log_at_timeout` is 1 s).
-const WRITTEN: Duration = Duration::from_millis(1_500);
 
 /// The maximum of bytes of messages that go with a write, or in one packet.
 const MAX_MAIL: usize = 256 << 10;
@@ -304,8 +302,7 @@ impl Batch<'_> {
         let rows = self.session.run(&statements).await.last().map_err(|error| self.fault(&error))?;
         if rows.first().and_then(|row| value::<i64>(row, 0)) == Some(id) {
             if self.facts.is_lossy {
-                // Longer than the server takes to write it to the disk: a crash must not lose it and keep the hold.
-                background::sleep(WRITTEN).await;
+                background::sleep(epoch::WRITTEN).await;
             }
             self.driver.server.raised(longest, id);
         }

@@ -8,7 +8,12 @@ use super::{
     session::Session,
     sql,
 };
-use locker_core::error::Result;
+use locker_core::{background, error::Result};
+use std::time::Duration;
+
+/// How long a server that does not wait for the disk may take to write its log (`innodb_flush_log_at_timeout` is 1 s).
+/// A crash must not lose what tells of losses, and keep what is granted afterwards, or lose that alone.
+pub(super) const WRITTEN: Duration = Duration::from_millis(1_500);
 
 /// Makes the row unless it is there, and says in the tables if a crash of the server may lose what it answers. Several
 /// processes may try at once: the epoch may then begin twice, and its quiet time lasts a little longer.
@@ -16,10 +21,14 @@ pub(super) async fn ensure(session: &Session, facts: &Facts) -> Result<()> {
     let failed = |error: mysql_async::Error| errors::of_statement(&error).error;
     let rows = session.one("SELECT server FROM locker_boot".into()).await.map_err(failed)?.rows;
     let server = rows.first().and_then(|row| value::<Vec<u8>>(row, 0)).map(|server| literal(&server));
-    let mut statements = Vec::new();
     if facts.is_lossy {
-        statements.push("UPDATE locker_meta SET quick=1 WHERE quick=0".into());
+        let marked =
+            session.one("UPDATE locker_meta SET quick=1 WHERE quick=0".into()).await.map_err(failed)?;
+        if marked.affected > 0 {
+            background::sleep(WRITTEN).await;
+        }
     }
+    let mut statements = Vec::new();
     if server.as_ref() != Some(&facts.this_server) {
         // The quiet time is committed before the row is there.
         statements.push(facts.begin_epoch());

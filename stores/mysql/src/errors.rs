@@ -124,6 +124,7 @@ fn kind_and_hint(refusal: &ServerError) -> (ErrorKind, &'static str) {
         1146 => (K::Unavailable, " (the tables are gone: they are made again if the user may)"),
         1064 => (K::Misused, " (MySQL 8.0.1 or MariaDB 10.6 is needed)"),
         1665 => (K::Misused, " (set binlog_format=ROW)"),
+        1786 => (K::Misused, " (with GTIDs, MySQL 8.0.21 is needed: it makes a table with its row at once)"),
         code if code::READ_ONLY.contains(&code) => {
             (K::Unavailable, " (this is a replica: pass the address of the primary)")
         }

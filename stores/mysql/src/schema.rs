@@ -3,9 +3,9 @@
 use super::{
     answers::value,
     errors::{self, code},
-    facts::Facts,
+    facts::{Facts, IS_LOSSY},
     session::Session,
-    sql::NOW,
+    sql::{self, NOW},
     url::Target,
 };
 use locker_cas::served::SLACK;
@@ -132,11 +132,12 @@ fn meta(server: &str) -> String {
 }
 
 /// Returns the query for a row of `locker_meta`. Unless it is new, nothing is granted before the longest hold is over.
+/// It may outlast a crash that loses the first grants.
 fn row(is_new: &str, server: &str) -> String {
     let quiet = FIRST_LONGEST + SLACK;
     format!(
         "SELECT 1 AS single,{FORMAT} AS format,0 AS fence,{NOW} AS removals,0 AS swept,{FIRST_LONGEST} AS longest,\
-         0 AS quick,IF({is_new},{server},'') AS server,IF({is_new},0,{NOW}+{quiet}) AS quiet_until"
+         {IS_LOSSY} AS quick,IF({is_new},{server},'') AS server,IF({is_new},0,{NOW}+{quiet}) AS quiet_until"
     )
 }
 
@@ -188,15 +189,46 @@ async fn make(session: &Session, facts: &Facts, target: &Target) -> Result<()> {
         Ok(answer) => match answer.rows.first().and_then(|row| value::<i64>(row, 0)) {
             Some(FORMAT) => return Ok(()),
             Some(format) => return Err(unknown_format(format)),
-            // What it said of losses is gone with it.
-            None => {
-                run(session, vec![format!("INSERT IGNORE INTO locker_meta {}", row("FALSE", "''"))]).await
-            }
+            None => make_again(session).await,
         },
-        Err(error) if errors::code_of(&error) == Some(code::NO_SUCH_TABLE) => create(session, facts).await,
+        Err(error) if is_missing(&error) => make_table(session, facts).await,
         Err(error) => Err(error),
     }
     .map_err(|error| refusal(&error, target))
+}
+
+fn is_missing(error: &mysql_async::Error) -> bool {
+    errors::code_of(error) == Some(code::NO_SUCH_TABLE)
+}
+
+/// Returns whether there are keys but no table `locker_meta`: no process writes a key before the table is there.
+async fn is_lost(session: &Session) -> Result<bool, mysql_async::Error> {
+    let keys = format!("SELECT 1 FROM locker_keys WHERE NOT EXISTS ({}) LIMIT 1", sql::META_TABLE);
+    match session.one(keys).await {
+        Err(error) if is_missing(&error) => Ok(false),
+        keys => Ok(!keys?.rows.is_empty()),
+    }
+}
+
+async fn make_table(session: &Session, facts: &Facts) -> Result<(), mysql_async::Error> {
+    if is_lost(session).await? {
+        end_epoch(session).await?;
+    }
+    create(session, facts).await
+}
+
+/// Makes the row again. What it said of losses is gone with it.
+async fn make_again(session: &Session) -> Result<(), mysql_async::Error> {
+    end_epoch(session).await?;
+    run(session, vec![format!("INSERT IGNORE INTO locker_meta {}", row("FALSE", "''"))]).await
+}
+
+/// Ends the epoch: processes that are there learn of a quiet time with the next one only.
+async fn end_epoch(session: &Session) -> Result<(), mysql_async::Error> {
+    match session.one(sql::UNMARK_EPOCH.into()).await {
+        Err(error) if is_missing(&error) => Ok(()),
+        ended => ended.map(drop),
+    }
 }
 
 async fn create(session: &Session, facts: &Facts) -> Result<(), mysql_async::Error> {

@@ -46,16 +46,48 @@ async fn first_processes_find_no_loss() {
     }
 }
 
-/// What the row said of losses is gone with it, whether the server was started since or not.
+/// What the row said of losses is gone with it. Processes that are there must learn of it, too.
 #[tokio::test(flavor = "multi_thread")]
 async fn lost_row_of_the_store_is_a_loss() {
-    let Some(server) = shared_server() else { return };
-    for of_boot in ["", "DELETE FROM locker_boot"] {
-        let (url, database) = in_new_database(&server);
-        drop(party(&url).await);
-        let emptied = format!("USE {database}; DELETE FROM locker_meta; {of_boot}");
-        block_in_place(|| server.sql(&emptied));
-        assert!(is_quiet(&party(&url).await), "{emptied}");
+    let Some(server) = &shared_server() else { return };
+    let lose = async |how: &str| {
+        let (url, database) = in_new_database(server);
+        let one = party(&url).await;
+        one.write(write(&fresh("kept"), 0, b"x")).await;
+        block_in_place(|| server.sql(&format!("USE {database}; {how}")));
+        assert!(is_quiet(&party(&url).await), "{how}");
+        until("a quiet time", async || {
+            write_again(&one, &fresh("after")).await;
+            is_quiet(&one)
+        })
+        .await;
+    };
+    let ways = [
+        "DELETE FROM locker_meta",
+        "DELETE FROM locker_meta; DELETE FROM locker_boot",
+        "DROP TABLE locker_meta",
+        "DROP TABLE locker_meta, locker_boot",
+    ];
+    join_all(ways.map(lose)).await;
+}
+
+/// The setting is not in the server's file. The crash loses the first grants, but not that the tables were made.
+#[tokio::test(flavor = "multi_thread")]
+async fn lossy_first_grants_need_a_quiet_time() {
+    let Some(mut server) = MysqlServer::start() else { return };
+    for has_tables in [false, true] {
+        if has_tables {
+            block_in_place(|| server.sql("UPDATE locker_meta SET quick=0, quiet_until=0"));
+        }
+        block_in_place(|| server.sql("SET GLOBAL innodb_flush_log_at_trx_commit=0"));
+        let one = party(&server.url()).await;
+        write_again(&one, &fresh("first")).await;
+        block_in_place(|| server.restart());
+        until("a quiet time", async || {
+            write_again(&one, &fresh("after")).await;
+            is_quiet(&one)
+        })
+        .await;
     }
 }
 

@@ -211,20 +211,25 @@ async fn crash_is_quiet_only_if_writes_can_be_lost() {
     assert!(quiet_after_a_crash(&server, &url).await.is_some());
 }
 
-/// What the row said of losses is gone with it.
+/// What the row said of losses is gone with it. Processes that are there must learn of it, too.
 #[tokio::test(flavor = "multi_thread")]
 async fn lost_row_of_the_store_is_a_loss() {
-    let Some(server) = shared_server() else { return };
-    let (url, schema) = in_new_schema(&server);
-    let one = party(&url).await;
-    assert_eq!(one.backend.epoch().quiet, None);
-    one.write(write(&fresh("kept"), 0, b"x")).await;
-    for tables in [&["meta"][..], &["meta", "boot"]] {
+    let Some(server) = &shared_server() else { return };
+    let lose = async |tables: &[&str]| {
+        let (url, schema) = in_new_schema(server);
+        let one = party(&url).await;
+        one.write(write(&fresh("kept"), 0, b"x")).await;
         let emptied: String =
             tables.iter().map(|table| format!("DELETE FROM {schema}.locker_{table};")).collect();
         block_in_place(|| server.psql(&emptied));
         assert!(party(&url).await.backend.epoch().quiet.is_some(), "{emptied}");
-    }
+        until("a quiet time", async || {
+            contract::faults::write_again(&one, &fresh("after")).await;
+            one.backend.epoch().quiet.is_some()
+        })
+        .await;
+    };
+    tokio::join!(lose(&["meta"]), lose(&["meta", "boot"]), lose(&["keys", "meta"]));
 }
 
 /// A crash of the promoted server does not end its quiet time.
