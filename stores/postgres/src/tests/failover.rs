@@ -219,8 +219,11 @@ async fn lost_row_of_the_store_is_a_loss() {
         let (url, schema) = in_new_schema(server);
         let one = party(&url).await;
         one.write(write(&fresh("kept"), 0, b"x")).await;
-        let emptied: String =
-            tables.iter().map(|table| format!("DELETE FROM {schema}.locker_{table};")).collect();
+        let emptied = tables
+            .iter()
+            .map(|table| format!("DELETE FROM {schema}.locker_{table}"))
+            .collect::<Vec<_>>()
+            .join(";");
         block_in_place(|| server.psql(&emptied));
         assert!(party(&url).await.backend.epoch().quiet.is_some(), "{emptied}");
         until("a quiet time", async || {
