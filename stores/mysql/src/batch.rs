@@ -2,9 +2,8 @@
 
 use super::{
     answers::{Answer, Answers, store_state, value},
-    epoch,
     errors::{self, code},
-    facts::Facts,
+    facts::{Facts, WRITTEN},
     session::Session,
     shared::Shared,
     sql,
@@ -302,7 +301,7 @@ impl Batch<'_> {
         let rows = self.session.run(&statements).await.last().map_err(|error| self.fault(&error))?;
         if rows.first().and_then(|row| value::<i64>(row, 0)) == Some(id) {
             if self.facts.is_lossy {
-                background::sleep(epoch::WRITTEN).await;
+                background::sleep(WRITTEN).await;
             }
             self.driver.server.raised(longest, id);
         }

@@ -4,17 +4,11 @@
 use super::{
     answers::{literal, value},
     errors,
-    facts::Facts,
+    facts::{Facts, WRITTEN},
     session::Session,
     sql,
 };
 use locker_core::{background, error::Result};
-use std::time::Duration;
-
-/// How long a server that does not wait for the disk may take to write its log (`innodb_flush_log_at_timeout` is 1 s).
-/// A crash must not lose what tells of losses, and keep what is granted afterwards, or lose that alone.
-pub(super) const WRITTEN: Duration = Duration::from_millis(1_500);
-
 /// Makes the row unless it is there, and says in the tables if a crash of the server may lose what it answers. Several
 /// processes may try at once: the epoch may then begin twice, and its quiet time lasts a little longer.
 pub(super) async fn ensure(session: &Session, facts: &Facts) -> Result<()> {

@@ -6,7 +6,7 @@ use super::{
     session::Session,
 };
 use locker_core::error::{Error, ErrorKind, Result};
-use std::collections::HashMap;
+use std::{collections::HashMap, time::Duration};
 
 /// What a store needs to know of the server.
 #[derive(Clone, Debug, Default)]
@@ -24,6 +24,10 @@ pub(super) struct Facts {
 /// The expression for [`Facts::is_lossy`].
 pub(super) const IS_LOSSY: &str =
     "(@@GLOBAL.innodb_flush_log_at_trx_commit<>1 OR (@@GLOBAL.log_bin<>0 AND @@GLOBAL.sync_binlog<>1))";
+
+/// How long a server that does not wait for the disk may take to write its log (`innodb_flush_log_at_timeout` is 1 s).
+/// A crash must not lose what tells of losses, and keep what is granted afterwards, or lose that alone.
+pub(super) const WRITTEN: Duration = Duration::from_millis(1_500);
 
 /// A batch has at most that much.
 const SMALLEST_PACKET: usize = 4 << 20;
