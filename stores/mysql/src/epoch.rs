@@ -9,6 +9,7 @@ use super::{
     sql,
 };
 use locker_core::{background, error::Result};
+
 /// Makes the row unless it is there, and says in the tables if a crash of the server may lose what it answers. Several
 /// processes may try at once: the epoch may then begin twice, and its quiet time lasts a little longer.
 pub(super) async fn ensure(session: &Session, facts: &Facts) -> Result<()> {
