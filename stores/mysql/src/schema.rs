@@ -5,7 +5,7 @@ use super::{
     errors::{self, code},
     facts::{Facts, IS_LOSSY},
     session::Session,
-    sql::{self, NOW},
+    sql::NOW,
     url::Target,
 };
 use locker_cas::served::SLACK;
@@ -45,9 +45,9 @@ const TABLES: [&str; 4] = [
 ];
 
 /// It has one row. `fence`: no fence of a removed key was higher. `removals`: changes with every removal of keys.
-/// `swept`: when a process last tried that. `longest`: no hold was granted for longer. `quick`: whether a process has
-/// ever granted what a crash may lose. `server`: that of the row in `locker_boot`. `quiet_until`: nothing is granted
-/// before.
+/// `swept`: when a process last tried that. `longest`: no hold was granted for longer. `quick`: not 0 if a process has
+/// ever granted what a crash may lose. `server`: that of the row in `locker_boot`, `new` before the first, empty if the
+/// row was made again. `quiet_until`: nothing is granted before.
 const META: &str = "CREATE TABLE IF NOT EXISTS locker_meta (
     single tinyint NOT NULL PRIMARY KEY,
     format int NOT NULL,
@@ -189,46 +189,15 @@ async fn make(session: &Session, facts: &Facts, target: &Target) -> Result<()> {
         Ok(answer) => match answer.rows.first().and_then(|row| value::<i64>(row, 0)) {
             Some(FORMAT) => return Ok(()),
             Some(format) => return Err(unknown_format(format)),
-            None => make_again(session).await,
+            // What it said of losses is gone with it.
+            None => {
+                run(session, vec![format!("INSERT IGNORE INTO locker_meta {}", row("FALSE", "''"))]).await
+            }
         },
-        Err(error) if is_missing(&error) => make_table(session, facts).await,
+        Err(error) if errors::code_of(&error) == Some(code::NO_SUCH_TABLE) => create(session, facts).await,
         Err(error) => Err(error),
     }
     .map_err(|error| refusal(&error, target))
-}
-
-fn is_missing(error: &mysql_async::Error) -> bool {
-    errors::code_of(error) == Some(code::NO_SUCH_TABLE)
-}
-
-/// Returns whether there are keys but no table `locker_meta`: no process writes a key before the table is there.
-async fn is_lost(session: &Session) -> Result<bool, mysql_async::Error> {
-    let keys = format!("SELECT 1 FROM locker_keys WHERE NOT EXISTS ({}) LIMIT 1", sql::META_TABLE);
-    match session.one(keys).await {
-        Err(error) if is_missing(&error) => Ok(false),
-        keys => Ok(!keys?.rows.is_empty()),
-    }
-}
-
-async fn make_table(session: &Session, facts: &Facts) -> Result<(), mysql_async::Error> {
-    if is_lost(session).await? {
-        end_epoch(session).await?;
-    }
-    create(session, facts).await
-}
-
-/// Makes the row again. What it said of losses is gone with it.
-async fn make_again(session: &Session) -> Result<(), mysql_async::Error> {
-    end_epoch(session).await?;
-    run(session, vec![format!("INSERT IGNORE INTO locker_meta {}", row("FALSE", "''"))]).await
-}
-
-/// Ends the epoch: processes that are there learn of a quiet time with the next one only.
-async fn end_epoch(session: &Session) -> Result<(), mysql_async::Error> {
-    match session.one(sql::UNMARK_EPOCH.into()).await {
-        Err(error) if is_missing(&error) => Ok(()),
-        ended => ended.map(drop),
-    }
 }
 
 async fn create(session: &Session, facts: &Facts) -> Result<(), mysql_async::Error> {

@@ -106,7 +106,8 @@ impl Facts {
         let (id, server) = (Id::random().low_half() >> 1, &self.this_server);
         format!(
             "INSERT IGNORE INTO locker_boot (single,id,server) SELECT 1,{id},{server} FROM DUAL \
-             WHERE NOT EXISTS (SELECT 1 FROM locker_keys) AND NOT EXISTS ({META_TABLE})"
+             WHERE NOT EXISTS (SELECT 1 FROM locker_keys) AND NOT EXISTS (SELECT 1 FROM information_schema.tables \
+             WHERE table_schema=DATABASE() AND table_name='locker_meta')"
         )
     }
 
@@ -116,10 +117,6 @@ impl Facts {
         format!("INSERT IGNORE INTO locker_boot (single,id,server) VALUES (1,{id},{})", self.this_server)
     }
 }
-
-/// Returns a row if there is a table `locker_meta`.
-pub(super) const META_TABLE: &str = "SELECT 1 FROM information_schema.tables \
-                                     WHERE table_schema=DATABASE() AND table_name='locker_meta'";
 
 /// Removes the row of another server. As a statement for replicas, too: one that was started anew has no such row, and
 /// would stop at the removal of a row that it does not have.

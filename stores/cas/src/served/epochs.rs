@@ -29,6 +29,14 @@ pub struct StoreState {
     pub epoch: Option<i64>,
 }
 
+impl StoreState {
+    /// Returns the id of the epoch, unless the row is missing that tells of losses, or does not say yet that writes of
+    /// this process can be lost.
+    pub(super) fn epoch_to_use(&self, must_be_quick: bool) -> Option<i64> {
+        self.epoch.filter(|_| self.removals >= 0 && (self.quick || !must_be_quick))
+    }
+}
+
 /// What is known about the present epoch: the row of `locker_boot`.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct KnownEpoch {
@@ -95,6 +103,15 @@ mod tests {
         let (mut epoch, now) = (KnownEpoch::default(), Timestamp::now());
         assert!(epoch.record(1, &state(11_000_000, 87_400_000_000), now));
         assert_eq!(epoch.at(now).quiet, Some(Duration::from_secs(12)));
+    }
+
+    /// It said nothing of a quiet time, and so ended the one that was known.
+    #[test]
+    fn state_without_its_row_is_not_used() {
+        let known = state(11_000_000, 0);
+        assert_eq!((known.epoch_to_use(false), known.epoch_to_use(true)), (Some(1), None));
+        assert_eq!(StoreState { quick: true, ..known }.epoch_to_use(true), Some(1));
+        assert_eq!(StoreState { removals: -1, ..known }.epoch_to_use(false), None);
     }
 
     #[test]

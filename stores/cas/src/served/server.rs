@@ -169,7 +169,7 @@ impl Server {
             // Not the highest count: a restored backup has a lower one.
             *removed = Removed { fence: removed.fence.max(state.fence), count: state.removals };
         }
-        match state.epoch.filter(|_| state.quick || !must_be_quick) {
+        match state.epoch_to_use(must_be_quick) {
             Some(id) => self.record_epoch(id, state, now),
             None => self.reopen.notify_one(),
         }
