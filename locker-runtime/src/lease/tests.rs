@@ -331,6 +331,13 @@ async fn hold_that_is_lost_to_its_margin_is_not_released() {
     assert!(is_free(&locker, "b"));
 }
 
+/// Returns a store that seems to be across a network, and a locker with this command timeout.
+fn remote(command_timeout: Duration) -> (ScriptedStore, Locker) {
+    let store = ScriptedStore::remote();
+    let builder = Locker::builder().store(store.clone()).command_timeout(command_timeout);
+    (store, builder.build_blocking().unwrap())
+}
+
 fn kept(locker: &Locker) -> LockRequest {
     locker.lock("a").lease(Duration::from_secs(9)).min_hold(Duration::from_secs(60))
 }

@@ -1,6 +1,6 @@
 //! Releases that go wrong, or that another copy of them ends first.
 
-use super::{ends, is_free};
+use super::{ends, is_free, remote};
 use crate::{lease::Guard, locker::Locker};
 use futures_util::FutureExt;
 use locker_core::{
@@ -12,15 +12,10 @@ use locker_harness::{ScriptedStore, Step, in_time, is_release, until};
 use std::{future::ready, time::Duration};
 use tokio::sync::oneshot;
 
-fn remote() -> (ScriptedStore, Locker) {
-    let store = ScriptedStore::remote();
-    (
-        store.clone(),
-        Locker::builder().store(store).command_timeout(Duration::from_millis(100)).build_blocking().unwrap(),
-    )
-}
+/// Short: the renewing task repeats a release after it.
+const TIMEOUT: Duration = Duration::from_millis(100);
 
-/// A guard whose first release reaches the store only once it is told so. The renewing task does not wait for that.
+/// Returns a guard, and a sender that lets the first release reach the store. The renewing task does not wait for that.
 async fn slow_to_release(store: &ScriptedStore, locker: &Locker) -> (Guard, oneshot::Sender<()>) {
     let (tell, told) = oneshot::channel();
     let mut told = Some(told);
@@ -31,10 +26,10 @@ async fn slow_to_release(store: &ScriptedStore, locker: &Locker) -> (Guard, ones
     (locker.lock("a").lease(Duration::from_secs(60)).acquire().await.unwrap(), tell)
 }
 
-/// Such as one in a `select!` whose other branch goes on.
+/// A release in a `select!` is not polled while another branch runs.
 #[tokio::test]
 async fn unpolled_release_is_done_by_the_renewing_task() {
-    let (store, locker) = remote();
+    let (store, locker) = remote(TIMEOUT);
     let (guard, tell) = slow_to_release(&store, &locker).await;
     let mut release = Box::pin(guard.release());
     assert!(release.as_mut().now_or_never().is_none());
@@ -48,7 +43,7 @@ async fn unpolled_release_is_done_by_the_renewing_task() {
 /// Neither of the releases has ended it.
 #[tokio::test]
 async fn hold_that_two_releases_find_gone_is_lost() {
-    let (store, locker) = remote();
+    let (store, locker) = remote(TIMEOUT);
     let (guard, tell) = slow_to_release(&store, &locker).await;
     let evicting = Locker::with_defaults(store.memory().clone());
     assert!(evicting.admin().evict(&evicting.admin().key("lock", "a")).await.unwrap());
@@ -60,12 +55,13 @@ async fn hold_that_two_releases_find_gone_is_lost() {
     assert_eq!(in_time("the first release", release).await.unwrap_err().kind(), ErrorKind::Lost);
 }
 
-/// The release waits for the store as without.
+/// The release waits for the store, as it does without `min_hold`.
 #[tokio::test]
 async fn min_hold_that_is_over_keeps_nothing() {
-    let (store, locker) = remote();
+    let (store, locker) = remote(TIMEOUT);
     let min_hold = Duration::from_millis(20);
     let guard = locker.lock("a").lease(Duration::from_secs(60)).min_hold(min_hold).acquire().await.unwrap();
+    // Under test: `min_hold` is over.
     tokio::time::sleep(2 * min_hold).await;
     let (tell, told) = oneshot::channel::<()>();
     let mut told = Some(told);
@@ -85,7 +81,7 @@ async fn min_hold_that_is_over_keeps_nothing() {
 #[tokio::test]
 async fn lease_hardly_longer_than_min_hold_is_renewed() {
     for (lease, renewals) in [(64, 1), (80, 0)] {
-        let (store, locker) = remote();
+        let (store, locker) = remote(TIMEOUT);
         let request = locker.lock("a").lease(Duration::from_secs(lease)).min_hold(Duration::from_secs(60));
         request.acquire().await.unwrap().release().await.unwrap();
         assert_eq!(ends(&store).len(), renewals, "a lease of {lease} s");
@@ -95,7 +91,7 @@ async fn lease_hardly_longer_than_min_hold_is_renewed() {
 /// Nothing is left to release when its `min_hold` is over.
 #[tokio::test]
 async fn kept_hold_that_is_gone_is_not_released() {
-    let (store, locker) = remote();
+    let (store, locker) = remote(TIMEOUT);
     let kept = |name, milliseconds| {
         let min_hold = Duration::from_millis(milliseconds);
         locker.lock(name).lease(Duration::from_secs(3)).min_hold(min_hold).acquire()

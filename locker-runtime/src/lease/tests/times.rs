@@ -1,5 +1,6 @@
 //! When holds are renewed, and which.
 
+use super::remote;
 use crate::locker::Locker;
 use futures_util::FutureExt;
 use locker_core::{
@@ -11,11 +12,8 @@ use std::time::Duration;
 
 const LONG: Duration = Duration::from_secs(600);
 
-fn remote() -> (ScriptedStore, Locker) {
-    let store = ScriptedStore::remote();
-    let builder = Locker::builder().store(store.clone()).command_timeout(Duration::from_secs(30));
-    (store, builder.build_blocking().unwrap())
-}
+/// Longer than any of these tests.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Makes the renewing task look at all holds, and waits until it has renewed those of a store.
 async fn renew_all(store: &ScriptedStore, locker: &Locker) {
@@ -27,7 +25,7 @@ async fn renew_all(store: &ScriptedStore, locker: &Locker) {
 
 #[tokio::test]
 async fn hold_without_renewal_is_never_renewed() {
-    let (store, locker) = remote();
+    let (store, locker) = remote(TIMEOUT);
     let _fixed = locker.lock("fixed").lease(LONG).renew(false).acquire().await.unwrap();
     let _renewed = locker.lock("renewed").lease(LONG).acquire().await.unwrap();
     renew_all(&store, &locker).await;
@@ -37,9 +35,9 @@ async fn hold_without_renewal_is_never_renewed() {
 
 #[tokio::test]
 async fn other_holds_are_renewed_at_their_time() {
-    let (store, locker) = remote();
+    let (store, locker) = remote(TIMEOUT);
     let _guard = locker.lock("a").lease(LONG).acquire().await.unwrap();
-    let (other_store, other) = remote();
+    let (other_store, other) = remote(TIMEOUT);
     let _other = other.lock("b").lease(LONG).acquire().await.unwrap();
     renew_all(&other_store, &other).await;
     locker.settled().await;
@@ -49,7 +47,7 @@ async fn other_holds_are_renewed_at_their_time() {
 /// The owner has time for its release.
 #[tokio::test]
 async fn release_under_way_is_not_sent_again_early() {
-    let (store, locker) = remote();
+    let (store, locker) = remote(TIMEOUT);
     let guard = locker.lock("a").lease(LONG).acquire().await.unwrap();
     store.on_call(|request| if is_release(request) { Step::Hang } else { Step::CarryOut });
     let mut release = Box::pin(guard.release());
@@ -62,7 +60,7 @@ async fn release_under_way_is_not_sent_again_early() {
 /// Each attempt waits for a twelfth of the lease.
 #[tokio::test]
 async fn failed_renewals_are_not_repeated_at_once() {
-    let (store, locker) = remote();
+    let (store, locker) = remote(TIMEOUT);
     let guard = locker.lock("a").lease(Duration::from_millis(1_200)).acquire().await.unwrap();
     store.fail(is_renewal, Error::new(ErrorKind::Unavailable, "the link is cut"));
     guard.lost().await;

@@ -17,6 +17,15 @@ fn is_quiet(party: &Party<Mysql>) -> bool {
     party.backend.epoch().quiet.is_some()
 }
 
+/// Waits until the process knows of a quiet time.
+async fn until_quiet(party: &Party<Mysql>) {
+    until("a quiet time", async || {
+        write_again(party, &fresh("after")).await;
+        is_quiet(party)
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn crash_of_a_durable_server_needs_no_quiet_time() {
     let Some(mut server) = MysqlServer::start() else { return };
@@ -57,11 +66,7 @@ async fn lost_row_of_the_store_is_a_loss() {
         assert!(!is_quiet(&one));
         block_in_place(|| server.sql(&format!("USE {database}; {how}")));
         for party in [party(&url).await, one] {
-            until("a quiet time", async || {
-                write_again(&party, &fresh("after")).await;
-                is_quiet(&party)
-            })
-            .await;
+            until_quiet(&party).await;
         }
     };
     let ways = [
@@ -84,12 +89,9 @@ async fn lossy_first_grants_need_a_quiet_time() {
         block_in_place(|| server.sql("SET GLOBAL innodb_flush_log_at_trx_commit=0"));
         let one = party(&server.url()).await;
         write_again(&one, &fresh("first")).await;
+        assert!(!is_quiet(&one));
         block_in_place(|| server.restart());
-        until("a quiet time", async || {
-            write_again(&one, &fresh("after")).await;
-            is_quiet(&one)
-        })
-        .await;
+        until_quiet(&one).await;
     }
 }
 
@@ -151,11 +153,7 @@ async fn relaxed_durability_is_noticed() {
     .await;
     // Whatever is set afterwards.
     block_in_place(|| server.restart());
-    until("a quiet time", async || {
-        write_again(&one, &fresh("after")).await;
-        is_quiet(&one)
-    })
-    .await;
+    until_quiet(&one).await;
 }
 
 /// The URL names both servers: the store uses the one that takes writes.
@@ -236,11 +234,7 @@ async fn longest_hold_is_on_the_disk_before_its_grant() {
     one.write(Write { holds: Duration::from_secs(600), ..write(&key, 0, b"x") }).await;
     let disk = block_in_place(|| server.save_disk());
     block_in_place(|| server.crash_to(disk));
-    until("a quiet time", async || {
-        write_again(&one, &fresh("after")).await;
-        is_quiet(&one)
-    })
-    .await;
+    until_quiet(&one).await;
     let quiet = one.backend.epoch().quiet.unwrap();
     assert!(quiet > Duration::from_secs(500), "{quiet:?}");
 }

@@ -128,7 +128,7 @@ async fn dropped_tables_are_made_again() {
     let error = party.backend.exchange(write(&key, first, b"y")).await.unwrap_err();
     assert!(error.is_certain(), "{error:?}");
     block_in_place(|| server.sql(&format!("CREATE DATABASE {database}")));
-    // A connection that was opened before found no database, which is told as a mistake.
+    // A connection that opened in between found no database: calls are `Misused` until the next connection.
     until("the tables", async || {
         let opened = party.backend.exchange(Write::look(locker_core::key::Key::new("any"))).await;
         !opened.is_err_and(|error| error.kind() == ErrorKind::Misused)

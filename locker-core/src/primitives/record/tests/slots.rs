@@ -1,4 +1,4 @@
-//! Records whose success counts for a slot.
+//! Records with slots: a success counts for its slot.
 
 use super::*;
 
