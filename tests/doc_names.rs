@@ -8,12 +8,15 @@ use std::{
 };
 
 /// Names in the pages that are those of other programs, or examples.
-const FOREIGN: [&str; 22] = [
+const FOREIGN: [&str; 25] = [
     "binlog_format",
     "group_replication_group_name",
     "innodb_flush_log_at_timeout",
     "innodb_flush_log_at_trx_commit",
     "long_query_time",
+    "gtid_strict_mode",
+    "innodb_snapshot_isolation",
+    "init_file",
     "max_allowed_packet",
     "read_only",
     "server_id",

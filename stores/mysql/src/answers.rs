@@ -45,7 +45,8 @@ pub(super) fn store_state(row: &Row, first: usize) -> StoreState {
         fence: number(1).unwrap_or(0),
         removals: number(2).unwrap_or(-1),
         longest: number(3).unwrap_or(0),
-        quick: number(4) == Some(1),
+        quick: number(4).is_some_and(|quick| quick != 0),
+        is_written: number(4) != Some(2),
         quiet_until: number(5).unwrap_or(0),
         epoch: number(6),
     }

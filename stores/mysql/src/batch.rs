@@ -302,6 +302,7 @@ impl Batch<'_> {
         if rows.first().and_then(|row| value::<i64>(row, 0)) == Some(id) {
             if self.facts.is_lossy {
                 background::sleep(WRITTEN).await;
+                self.session.one(sql::written(longest)).await.map_err(|error| self.fault(&error))?;
             }
             self.driver.server.raised(longest, id);
         }

@@ -1,8 +1,8 @@
-//! The row of `locker_boot`, which marks an epoch: it is gone after a start of the server, and names another one after
-//! a failover.
+//! The row of `locker_boot`, which marks an epoch of a server: it is gone after a start of that server. `locker_meta`
+//! says which server has begun the last one.
 
 use super::{
-    answers::{literal, value},
+    answers::value,
     errors,
     facts::{Facts, WRITTEN},
     session::Session,
@@ -17,34 +17,30 @@ pub(super) async fn ensure(session: &Session, facts: &Facts) -> Result<()> {
     if facts.is_lossy {
         say_so(session).await.map_err(failed)?;
     }
-    let servers = "SELECT (SELECT server FROM locker_boot),(SELECT server FROM locker_meta)";
-    let rows = session.one(servers.into()).await.map_err(failed)?.rows;
-    let server = |column| rows.first().and_then(|row| value::<Vec<u8>>(row, column));
-    let (marked, is_lost) =
-        (server(0).map(|server| literal(&server)), server(1).is_some_and(|name| name.is_empty()));
-    let mut statements = Vec::new();
-    if is_lost {
-        // Its row tells of a quiet time already. Processes that are there learn of that with the next epoch only.
-        statements.extend([sql::UNMARK_EPOCH.into(), facts.begin_epoch(), facts.mark_epoch()]);
-    } else if marked.as_ref() != Some(&facts.this_server) {
-        // The quiet time is committed before the row is there.
-        statements.push(facts.begin_epoch());
-        statements.extend(marked.map(|_| sql::UNMARK_EPOCH.into()));
-        statements.push(facts.mark_epoch());
-    }
-    if statements.is_empty() {
+    let rows = session.one(facts.marks()).await.map_err(failed)?.rows;
+    let is_there = |column| rows.first().and_then(|row| value::<i64>(row, column)) == Some(1);
+    let (is_marked, is_begun) = (is_there(0), is_there(1));
+    if is_marked && is_begun {
         return Ok(());
     }
+    // An epoch without its row of `locker_meta` is none: processes that are there learn of a quiet time with the next.
+    let unmark = is_marked.then(|| sql::UNMARK_EPOCH.into());
+    // The quiet time is committed before the epoch is marked.
+    let statements: Vec<_> = unmark.into_iter().chain([facts.begin_epoch(), facts.mark_epoch()]).collect();
     session.run(&statements).await.last().map(drop).map_err(failed)
 }
 
-/// Says that a crash may lose writes, and waits until it cannot lose that: 2 stands for the time until then.
+/// Says that a crash may lose writes, and waits until it cannot lose that, or the longest hold: 2 stands for the time
+/// until then.
 async fn say_so(session: &Session) -> Result<(), mysql_async::Error> {
     session.one("UPDATE locker_meta SET quick=2 WHERE quick=0".into()).await?;
-    let waits = session.one("SELECT 1 FROM locker_meta WHERE quick=2".into()).await?;
-    if !waits.rows.is_empty() {
+    let waits = session.one("SELECT longest FROM locker_meta WHERE quick=2".into()).await?;
+    if let Some(longest) = waits.rows.first().and_then(|row| value(row, 0)) {
         background::sleep(WRITTEN).await;
-        session.one("UPDATE locker_meta SET quick=1 WHERE quick=2".into()).await?;
+        session.one(sql::written(longest)).await?;
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod model;

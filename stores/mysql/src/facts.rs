@@ -43,12 +43,20 @@ pub(super) async fn ask(session: &Session) -> Result<Facts> {
     let variables = session.one(asked).await.map_err(failed)?.rows;
     let pair = |row| Some((value::<String>(row, 0)?.to_lowercase(), value::<String>(row, 1)?));
     let facts = of(&variables.iter().filter_map(pair).collect())?;
-    let asked = format!("SELECT {},{IS_LOSSY}", facts.server);
+    let asked = format!("SELECT {},{IS_LOSSY},@@GLOBAL.innodb_flush_log_at_timeout", facts.server);
     let rows = session.one(asked).await.map_err(failed)?.rows;
     let Some(name) = rows.first().and_then(|row| value::<Vec<u8>>(row, 0)) else {
         return Err(errors::lost("the server does not say which it is"));
     };
-    let is_lossy = rows.first().and_then(|row| value::<i64>(row, 1)) != Some(0);
+    let number = |at| rows.first().and_then(|row| value::<i64>(row, at));
+    let is_lossy = number(1) != Some(0);
+    if is_lossy && number(2).is_none_or(|seconds| seconds > 1) {
+        return Err(Error::new(
+            ErrorKind::Misused,
+            "innodb_flush_log_at_timeout is more than a second, and the server does not wait for the disk: set it to \
+             1, or innodb_flush_log_at_trx_commit=1",
+        ));
+    }
     Ok(Facts { this_server: literal(&name), is_lossy, ..facts })
 }
 

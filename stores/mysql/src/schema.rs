@@ -8,7 +8,6 @@ use super::{
     sql::NOW,
     url::Target,
 };
-use locker_cas::served::SLACK;
 use locker_core::error::{Error, ErrorKind, Result};
 use mysql_async::Row;
 
@@ -38,16 +37,15 @@ const TABLES: [&str; 4] = [
     fence bigint NOT NULL
 ) ENGINE=InnoDB",
     "CREATE TABLE IF NOT EXISTS locker_boot (
-    single tinyint NOT NULL PRIMARY KEY,
-    id bigint NOT NULL,
-    server varchar(255) NOT NULL
+    id bigint NOT NULL PRIMARY KEY,
+    server varchar(255) CHARACTER SET utf8mb4 NOT NULL
 ) ENGINE=MEMORY",
 ];
 
 /// It has one row. `fence`: no fence of a removed key was higher. `removals`: changes with every removal of keys.
 /// `swept`: when a process last tried that. `longest`: no hold was granted for longer. `quick`: not 0 if a process has
-/// ever granted what a crash may lose. `server`: that of the row in `locker_boot`, `new` before the first, empty if the
-/// row was made again. `quiet_until`: nothing is granted before.
+/// ever granted what a crash may lose, 2 while the row may not be on the disk. `server`: that of the row in
+/// `locker_boot`, `new` before the first, empty if the row was made again. `quiet_until`: nothing is granted before.
 const META: &str = "CREATE TABLE IF NOT EXISTS locker_meta (
     single tinyint NOT NULL PRIMARY KEY,
     format int NOT NULL,
@@ -56,7 +54,7 @@ const META: &str = "CREATE TABLE IF NOT EXISTS locker_meta (
     swept bigint NOT NULL,
     longest bigint NOT NULL,
     quick tinyint NOT NULL,
-    server varchar(255) NOT NULL,
+    server varchar(255) CHARACTER SET utf8mb4 NOT NULL,
     quiet_until bigint NOT NULL
 ) ENGINE=InnoDB";
 
@@ -131,13 +129,12 @@ fn meta(server: &str) -> String {
     format!("{META} {}", row("NOT EXISTS (SELECT 1 FROM locker_keys)", server))
 }
 
-/// Returns the query for a row of `locker_meta`. Unless it is new, nothing is granted before the longest hold is over.
-/// It may outlast a crash that loses the first grants.
+/// Returns the query for a row of `locker_meta`. Unless it is new, a quiet time begins with the next epoch. It may
+/// outlast a crash that loses the first grants.
 fn row(is_new: &str, server: &str) -> String {
-    let quiet = FIRST_LONGEST + SLACK;
     format!(
         "SELECT 1 AS single,{FORMAT} AS format,0 AS fence,{NOW} AS removals,0 AS swept,{FIRST_LONGEST} AS longest,\
-         {IS_LOSSY} AS quick,IF({is_new},{server},'') AS server,IF({is_new},0,{NOW}+{quiet}) AS quiet_until"
+         {IS_LOSSY} AS quick,IF({is_new},{server},'') AS server,0 AS quiet_until"
     )
 }
 

@@ -50,6 +50,14 @@ impl Use {
         }
     }
 
+    /// Returns for how many seconds a statement waits for a table that another one makes.
+    fn patience(self) -> u32 {
+        match self {
+            Self::Lane | Self::Sweep => 1,
+            Self::Listening => 5,
+        }
+    }
+
     /// Returns how long an answer may take. A server whose statement was killed between two of a packet never answers,
     /// and keeps what the first has locked until the connection ends.
     fn limit(self) -> Duration {
@@ -178,11 +186,11 @@ async fn connect(host: &Opts, of: Use) -> Result<(Conn, u64)> {
 
 /// What an administrator may have set for all connections, and would break the statements.
 fn set_up(of: Use) -> [String; 4] {
-    let seconds = of.idle();
+    let (seconds, patience) = (of.idle(), of.patience());
     [
         format!(
             "SET SESSION sql_mode='STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', SESSION innodb_lock_wait_timeout=1, \
-             SESSION lock_wait_timeout=1, SESSION autocommit=1, SESSION completion_type='NO_CHAIN', \
+             SESSION lock_wait_timeout={patience}, SESSION autocommit=1, SESSION completion_type='NO_CHAIN', \
              SESSION sql_safe_updates=0, SESSION sql_select_limit=18446744073709551615, SESSION wait_timeout={seconds}"
         ),
         "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED".into(),

@@ -33,9 +33,11 @@ impl Facts {
         format!("EXISTS (SELECT 1 FROM locker_boot WHERE id={id} AND server={})", self.server)
     }
 
-    /// Returns the tables of a `StoreState`.
+    /// Returns the tables of a `StoreState`. A replica that was promoted may still get the row of its primary, and what
+    /// that says of quiet times: it has no epoch then.
     fn tables(&self) -> String {
-        format!("locker_meta m LEFT JOIN locker_boot b ON b.server={}", self.server)
+        let server = self.server;
+        format!("locker_meta m LEFT JOIN locker_boot b ON b.server={server} AND m.server={server}")
     }
 
     /// Writes a value: the id that is inserted is the new version.
@@ -78,10 +80,10 @@ impl Facts {
         format!("SELECT {NOW},{STORE_STATE},{IS_LOSSY},@@GLOBAL.read_only FROM {}", self.tables())
     }
 
-    /// Raises the longest hold, in an epoch.
+    /// Raises the longest hold, in an epoch. Others do not rely on it before it is on the disk.
     pub(super) fn raise(&self, longest: i64, epoch: i64) -> String {
-        let condition = self.in_epoch(epoch);
-        format!("UPDATE locker_meta SET longest={longest} WHERE longest<{longest} AND {condition}")
+        let (condition, quick) = (self.in_epoch(epoch), if self.is_lossy { ",quick=2" } else { "" });
+        format!("UPDATE locker_meta SET longest={longest}{quick} WHERE longest<{longest} AND {condition}")
     }
 
     /// Returns the id of the epoch.
@@ -93,33 +95,51 @@ impl Facts {
     /// until the longest hold that was ever granted is over.
     pub(super) fn begin_epoch(&self) -> String {
         let Self { server, this_server, is_lossy, .. } = self;
+        // The clock may have been ahead when an earlier quiet time began.
+        let over = format!("{NOW}+longest+{SLACK}");
         format!(
-            "UPDATE locker_meta SET quiet_until=IF(server IN ({server},'new') AND quick=0 \
-             AND NOT {is_lossy},quiet_until,\
-             GREATEST(quiet_until,{NOW}+longest+{SLACK})),server={this_server} \
+            "UPDATE locker_meta SET quiet_until=IF(server IN ({server},'new') AND quick=0 AND NOT {is_lossy},\
+             LEAST(quiet_until,{over}),{over}),server={this_server} \
              WHERE NOT EXISTS (SELECT 1 FROM locker_boot WHERE server={server})"
         )
     }
 
     /// Makes the row of the first epoch of new tables, before `locker_meta` is there.
     pub(super) fn mark_new_epoch(&self) -> String {
-        let (id, server) = (Id::random().low_half() >> 1, &self.this_server);
         format!(
-            "INSERT IGNORE INTO locker_boot (single,id,server) SELECT 1,{id},{server} FROM DUAL \
-             WHERE NOT EXISTS (SELECT 1 FROM locker_keys) AND NOT EXISTS (SELECT 1 FROM information_schema.tables \
-             WHERE table_schema=DATABASE() AND table_name='locker_meta')"
+            "{} AND NOT EXISTS (SELECT 1 FROM locker_keys) AND NOT EXISTS (SELECT 1 FROM information_schema.tables \
+             WHERE table_schema=DATABASE() AND table_name='locker_meta')",
+            self.mark_epoch()
         )
     }
 
-    /// Makes the row of an epoch, if there is none.
+    /// Makes the row of an epoch, if there is none. No replica can have one with this id: it may have rows that were
+    /// lost here.
     pub(super) fn mark_epoch(&self) -> String {
-        let id = Id::random().low_half() >> 1;
-        format!("INSERT IGNORE INTO locker_boot (single,id,server) VALUES (1,{id},{})", self.this_server)
+        let (id, server) = (Id::random().low_half() >> 1, &self.this_server);
+        format!(
+            "INSERT INTO locker_boot (id,server) SELECT {id},{server} FROM DUAL \
+             WHERE NOT EXISTS (SELECT 1 FROM locker_boot WHERE server={server})"
+        )
+    }
+
+    /// Returns whether an epoch of this server is marked, and whether it has begun one.
+    pub(super) fn marks(&self) -> String {
+        let server = self.server;
+        format!(
+            "SELECT EXISTS (SELECT 1 FROM locker_boot WHERE server={server}),\
+             EXISTS (SELECT 1 FROM locker_meta WHERE server={server})"
+        )
     }
 }
 
-/// Removes the row of another server. As a statement for replicas, too: one that was started anew has no such row, and
-/// would stop at the removal of a row that it does not have.
+/// Says that the row is on the disk, unless the longest hold was raised since it was this one.
+pub(super) fn written(longest: i64) -> String {
+    format!("UPDATE locker_meta SET quick=1 WHERE quick=2 AND longest={longest}")
+}
+
+/// Ends the epochs. As a statement for replicas, too: one that was started anew has no rows, and would stop at the
+/// removal of one.
 pub(super) const UNMARK_EPOCH: &str = "TRUNCATE TABLE locker_boot";
 
 /// Adds messages, if the statement before has changed one row.

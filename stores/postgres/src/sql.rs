@@ -144,6 +144,7 @@ pub(super) fn store_state(row: &Row) -> StoreState {
         removals: row.get(first + 2),
         longest: row.get(first + 3),
         quick: row.get(first + 4),
+        is_written: true,
         quiet_until: row.get(first + 5),
         epoch: row.get(first + 6),
     }

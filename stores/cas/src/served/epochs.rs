@@ -23,6 +23,8 @@ pub struct StoreState {
     pub longest: i64,
     /// Whether a process has ever granted what a crash of the server loses.
     pub quick: bool,
+    /// Whether a crash cannot lose the row any more. Until then another process waits.
+    pub is_written: bool,
     /// Nothing is granted before.
     pub quiet_until: i64,
     /// The id in `locker_boot`, whose row is gone after anything that may have lost writes.
@@ -33,7 +35,7 @@ impl StoreState {
     /// Returns the id of the epoch, unless the row is missing that tells of losses, or does not say yet that writes of
     /// this process can be lost.
     pub(super) fn epoch_to_use(&self, must_be_quick: bool) -> Option<i64> {
-        self.epoch.filter(|_| self.removals >= 0 && (self.quick || !must_be_quick))
+        self.epoch.filter(|_| self.removals >= 0 && (self.quick && self.is_written || !must_be_quick))
     }
 }
 
@@ -92,6 +94,7 @@ mod tests {
             removals: 0,
             longest,
             quick: false,
+            is_written: true,
             quiet_until,
             epoch: Some(1),
         }
@@ -110,7 +113,9 @@ mod tests {
     fn state_without_its_row_is_not_used() {
         let known = state(11_000_000, 0);
         assert_eq!((known.epoch_to_use(false), known.epoch_to_use(true)), (Some(1), None));
-        assert_eq!(StoreState { quick: true, ..known }.epoch_to_use(true), Some(1));
+        let quick = StoreState { quick: true, ..known };
+        assert_eq!(quick.epoch_to_use(true), Some(1));
+        assert_eq!(StoreState { is_written: false, ..quick }.epoch_to_use(true), None);
         assert_eq!(StoreState { removals: -1, ..known }.epoch_to_use(false), None);
     }
 

@@ -95,6 +95,81 @@ async fn lossy_first_grants_need_a_quiet_time() {
     }
 }
 
+/// A process that waits for the disk was killed. Whoever comes, or grants for as long, waits in its place.
+#[tokio::test(flavor = "multi_thread")]
+async fn row_that_is_not_on_the_disk_is_waited_for() {
+    let Some(server) = MysqlServer::with(&["--innodb-flush-log-at-trx-commit=0"]) else { return };
+    let one = party(&server.url()).await;
+    let is_written = async || block_in_place(|| server.sql("SELECT quick FROM locker_meta")) == "1";
+    // It has raised the longest hold.
+    block_in_place(|| server.sql("UPDATE locker_meta SET quick=2, longest=66000000"));
+    // With a value comes what the row says.
+    let key = fresh("short");
+    let version = one.write(write(&key, 0, b"x")).await;
+    assert_eq!(one.read(&key).await.0, version);
+    assert!(!is_written().await);
+    one.write(Write { holds: Duration::from_secs(60), ..write(&fresh("long"), 0, b"x") }).await;
+    assert!(is_written().await);
+    block_in_place(|| server.sql("UPDATE locker_meta SET quick=2"));
+    drop(party(&server.url()).await);
+    assert!(is_written().await);
+}
+
+/// A replica that was promoted before it had all of its primary gets what that says of quiet times afterwards.
+#[tokio::test(flavor = "multi_thread")]
+async fn row_of_another_server_has_no_epoch() {
+    let Some(server) = shared_server() else { return };
+    for (name, is_loss) in [("another", true), ("new", false)] {
+        let (url, database) = in_new_database(&server);
+        let sql = |statements: &str| block_in_place(|| server.sql(&format!("USE {database}; {statements}")));
+        let one = party(&url).await;
+        let epoch = one.backend.epoch().id;
+        sql(&format!("UPDATE locker_meta SET server='{name}', quiet_until=0"));
+        until("another epoch", async || {
+            write_again(&one, &fresh("after")).await;
+            one.backend.epoch().id != epoch
+        })
+        .await;
+        assert_eq!(is_quiet(&one), is_loss, "{name}");
+        assert_eq!(sql("SELECT COUNT(*) FROM locker_meta m JOIN locker_boot b ON b.server=m.server"), "1");
+    }
+}
+
+/// The clock of the server was a day ahead when the quiet time began.
+#[tokio::test(flavor = "multi_thread")]
+async fn quiet_time_far_ahead_is_cut() {
+    let Some(mut server) = MysqlServer::start() else { return };
+    drop(party(&server.url()).await);
+    block_in_place(|| {
+        server.sql(&format!("UPDATE locker_meta SET quiet_until={}+86400000000", sql::NOW));
+        server.restart();
+    });
+    assert!(is_quiet(&party(&server.url()).await));
+    let left = format!("SELECT quiet_until-{} < 13000000 FROM locker_meta", sql::NOW);
+    assert_eq!(block_in_place(|| server.sql(&left)), "1");
+}
+
+/// On a slow disk.
+#[tokio::test(flavor = "multi_thread")]
+async fn making_of_the_tables_is_waited_for() {
+    let Some(server) = shared_server() else { return };
+    let (url, database) = in_new_database(&server);
+    // Another process makes them, and has got to the last.
+    drop(party(&url).await);
+    block_in_place(|| server.sql(&format!("DROP TABLE {database}.locker_meta")));
+    let script = schema_sql();
+    let make = script.split(";\n").find(|sql| sql.contains("locker_meta (")).unwrap();
+    let mut maker = block_in_place(|| {
+        server.client(&database).args(["-e", &format!("{make} FROM DUAL WHERE SLEEP(2)=0")]).spawn().unwrap()
+    });
+    let is_making = format!(
+        "SELECT COUNT(*) FROM information_schema.processlist WHERE db='{database}' AND info LIKE 'CREATE%'"
+    );
+    until("the table", async || block_in_place(|| server.sql(&is_making)) == "1").await;
+    assert!(!is_quiet(&party(&url).await));
+    assert!(block_in_place(|| maker.wait().unwrap().success()));
+}
+
 /// The row of the epoch of a lossy server: without it, writes may have been lost.
 #[tokio::test(flavor = "multi_thread")]
 async fn lost_epoch_of_a_lossy_server_is_a_loss() {
@@ -210,6 +285,10 @@ async fn replication_goes_on_after_the_start_of_a_replica() {
         // As if this server had just been promoted.
         primary.sql("SET sql_log_bin=0; UPDATE locker_boot SET server='another'");
     });
+    let version = write_again(&one, &key).await;
+    until("the copy", async || block_in_place(|| replica.try_sql(&copied)) == Ok(version.to_string())).await;
+    // A table in memory that is first read without the binary log is emptied without it: the replica keeps the row.
+    block_in_place(|| primary.sql("SET sql_log_bin=0; TRUNCATE TABLE locker_boot"));
     let version = write_again(&one, &key).await;
     until("the copy", async || block_in_place(|| replica.try_sql(&copied)) == Ok(version.to_string())).await;
     let errors = block_in_place(|| replica.sql("SHOW SLAVE STATUS"));

@@ -224,7 +224,9 @@ async fn settings_of_the_server_do_not_matter() {
     let settings = ["--sql-mode=ANSI,NO_BACKSLASH_ESCAPES", "--completion-type=CHAIN", "--autocommit=0"];
     let Some(server) = MysqlServer::with(&settings) else { return };
     block_in_place(|| server.sql("SET GLOBAL sql_select_limit=1; SET GLOBAL innodb_lock_wait_timeout=50"));
+    block_in_place(|| server.sql("ALTER DATABASE locker CHARACTER SET utf16"));
     let (one, other) = pair(&server.url()).await;
+    assert_eq!(other.backend.epoch().quiet, None);
     contract::all(&one, &other).await;
 }
 

@@ -88,6 +88,17 @@ async fn binary_log_of_statements_is_refused() {
     assert!(error.kind() == ErrorKind::Misused && error.message().contains("binlog_format=ROW"), "{error:?}");
 }
 
+/// A grant would rely on what is not on the disk for so long.
+#[tokio::test(flavor = "multi_thread")]
+async fn lossy_server_that_writes_late_is_refused() {
+    let settings = ["--innodb-flush-log-at-trx-commit=2", "--innodb-flush-log-at-timeout=10"];
+    let Some(server) = MysqlServer::with(&settings) else { return };
+    let error = refused(&server.url()).await;
+    assert!(error.kind() == ErrorKind::Misused && error.message().contains("set it to 1"), "{error:?}");
+    block_in_place(|| server.sql("SET GLOBAL innodb_flush_log_at_trx_commit=1"));
+    drop(party(&server.url()).await);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn server_without_free_connections_is_named() {
     let Some(server) = MysqlServer::with(&["--max-connections=10"]) else { return };
