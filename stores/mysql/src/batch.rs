@@ -170,11 +170,7 @@ impl Batch<'_> {
 
     /// Reads the answer to a look that was sent at `sent`.
     fn present(&self, sent: Timestamp, answer: &Answer) -> Result<Present, Fault> {
-        let Some(row) = answer.rows.first() else {
-            self.driver.server.reopen.notify_one();
-            let error = errors::lost("the table locker_meta is empty");
-            return Err(Fault { error, is_lost: false, is_broken: false });
-        };
+        let Some(row) = answer.rows.first() else { return Err(self.without_a_row()) };
         let state = store_state(row, 2);
         self.driver.server.record(sent, &state, self.facts.is_lossy);
         let has_epoch = state.epoch.is_some();
@@ -297,9 +293,10 @@ impl Batch<'_> {
 
     /// Raises the longest hold, unless another epoch has begun.
     async fn raise(&self, longest: i64, id: i64) -> Result<(), Fault> {
-        let statements = [self.facts.raise(longest, id), self.facts.epoch()];
+        let statements = [self.facts.raise(longest, id), self.facts.is_raised(id)];
         let rows = self.session.run(&statements).await.last().map_err(|error| self.fault(&error))?;
-        if rows.first().and_then(|row| value::<i64>(row, 0)) == Some(id) {
+        let Some(row) = rows.first() else { return Err(self.without_a_row()) };
+        if value::<i64>(row, 0) == Some(1) {
             if self.facts.is_lossy {
                 background::sleep(WRITTEN).await;
                 self.session.one(sql::written(longest)).await.map_err(|error| self.fault(&error))?;
@@ -318,6 +315,11 @@ impl Batch<'_> {
         if self.session.one(sql::forget(self.driver.server.inbox(), &heard)).await.is_ok() {
             self.driver.removed(&heard);
         }
+    }
+
+    fn without_a_row(&self) -> Fault {
+        self.driver.server.reopen.notify_one();
+        Fault { error: errors::lost("the table locker_meta is empty"), is_lost: false, is_broken: false }
     }
 
     fn fault(&self, error: &mysql_async::Error) -> Fault {

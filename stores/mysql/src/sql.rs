@@ -86,9 +86,9 @@ impl Facts {
         format!("UPDATE locker_meta SET longest={longest}{quick} WHERE longest<{longest} AND {condition}")
     }
 
-    /// Returns the id of the epoch.
-    pub(super) fn epoch(&self) -> String {
-        format!("SELECT id FROM locker_boot WHERE server={}", self.server)
+    /// Returns whether this is the epoch. Returns no row if there is none that can be raised.
+    pub(super) fn is_raised(&self, epoch: i64) -> String {
+        format!("SELECT {} FROM locker_meta WHERE server={}", self.in_epoch(epoch), self.server)
     }
 
     /// Records that this server begins an epoch, unless it has one. If writes may have been lost, a quiet time begins:

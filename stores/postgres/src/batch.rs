@@ -171,7 +171,8 @@ impl Batch<'_> {
     async fn raise(&self, longest: i64, id: i64) -> Result<(), Fault> {
         let rows = self.session.query(&self.shared.statements.raise, &[&longest, &id]).await;
         let rows = rows.map_err(|error| self.fault(&error))?;
-        if rows.first().is_some_and(|row| row.get::<_, i64>(0) == id) {
+        let Some(row) = rows.first() else { return Err(self.without_a_row()) };
+        if row.get::<_, Option<i64>>(0) == Some(id) {
             self.shared.server.raised(longest, id);
         }
         Ok(())
@@ -262,6 +263,11 @@ impl Batch<'_> {
         let parameters: [Parameter<'_>; 11] =
             [&keys, &versions, &values, &lasts, &fences, &held, &removals, &epochs, &told, &inboxes, &texts];
         self.session.query(&statements.many_and_send, &parameters).await
+    }
+
+    fn without_a_row(&self) -> Fault {
+        self.shared.server.reopen.notify_one();
+        Fault { error: errors::lost("the table locker_meta is empty"), is_lost: false, is_broken: false }
     }
 
     fn fault(&self, error: &tokio_postgres::Error) -> Fault {

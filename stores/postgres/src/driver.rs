@@ -1,7 +1,11 @@
 //! What PostgreSQL does in its own way for the connections of a store.
 
-use super::{batch, session::Session, shared::Shared};
-use locker_cas::served::{CONNECT_LIMIT, Distance, Driver, Job, Lanes, Server};
+use super::{
+    batch,
+    session::{Session, Use},
+    shared::Shared,
+};
+use locker_cas::served::{Distance, Driver, Job, Lanes, Server};
 use locker_core::error::Result;
 use std::sync::{Arc, atomic::Ordering};
 
@@ -29,7 +33,7 @@ impl Driver for Shared {
     }
 
     async fn connect(&self) -> Result<Session> {
-        Session::open(&self.target, &self.target.config, CONNECT_LIMIT, &self.named, None).await
+        Session::open(&self.target, &self.target.config, &self.named, Use::Lane).await
     }
 
     async fn do_jobs(this: Arc<Self>, session: Arc<Session>, durable: bool, jobs: Vec<Job>) -> bool {

@@ -1,11 +1,16 @@
 //! The connection that hears messages to this process, and that reads the server's clock.
 
-use super::{epoch, errors, inbox, schema, session::Session, shared::Shared, sweep};
+use super::{
+    epoch, errors, inbox, schema,
+    session::{Session, Use},
+    shared::Shared,
+    sweep,
+};
 use futures_util::FutureExt;
 use locker_cas::{
     Inbox, Received,
     queue::WeakSender,
-    served::{CONNECT_LIMIT, Job, Listening, STATEMENT_LIMIT},
+    served::{Job, Listening, STATEMENT_LIMIT},
 };
 use locker_core::{background, clock::Timestamp, diagnostics, error::Result, id::Id, sync::lock};
 use std::{
@@ -81,7 +86,7 @@ impl Listener {
             return;
         }
         let ensured = async {
-            let session = Session::open(target, &target.config, CONNECT_LIMIT, &Arc::default(), None).await?;
+            let session = Session::open(target, &target.config, &Arc::default(), Use::Own(None)).await?;
             epoch::ensure(&session, target).await
         };
         tokio::select! {
@@ -102,7 +107,7 @@ impl Listener {
         };
         // A pool may be in between: this connection has no prepared statements.
         let session =
-            Session::open(target, config, CONNECT_LIMIT, &Arc::default(), Some(Box::new(notified))).await?;
+            Session::open(target, config, &Arc::default(), Use::Own(Some(Box::new(notified)))).await?;
         tokio::select! {
             biased;
             set_up = self.set_up(&session) => set_up.map(|()| session),

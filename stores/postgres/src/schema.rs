@@ -10,8 +10,11 @@ const FORMAT: i32 = 2;
 /// Returns the statements that make the tables and functions in `schema`, unless they are there.
 #[must_use]
 pub fn schema_sql(schema: &str) -> String {
-    include_str!("schema.sql").replace("{schema}", &format!("\"{schema}\""))
+    include_str!("schema.sql").replace("{row}", ROW).replace("{schema}", &format!("\"{schema}\""))
 }
+
+/// Makes the row of `locker_meta`, unless it is there.
+const ROW: &str = include_str!("row.sql");
 
 /// Returns the statements that let `role` use the tables and functions in `schema`.
 #[must_use]
@@ -21,7 +24,7 @@ pub fn grants_sql(schema: &str, role: &str) -> String {
         "GRANT USAGE ON SCHEMA \"{schema}\" TO \"{role}\";\n\
          GRANT SELECT, INSERT, UPDATE, DELETE ON \"{schema}\".locker_keys, \"{schema}\".locker_meta, \
          \"{schema}\".locker_fences TO \"{role}\";\n\
-         GRANT SELECT, INSERT ON \"{schema}\".locker_boot TO \"{role}\";\n\
+         GRANT SELECT, INSERT, DELETE ON \"{schema}\".locker_boot TO \"{role}\";\n\
          GRANT EXECUTE ON FUNCTION \"{schema}\".locker_timeline() TO \"{role}\";\n"
     )
 }
@@ -33,15 +36,23 @@ pub(super) async fn ensure(session: &Session, schema: &str, user: &str) -> Resul
         _ => errors::of_statement(error).error,
     };
     refuse_encoding(session).await?;
-    match is_there(session, schema).await {
-        Err(error) if errors::is_missing_table(&error) => {}
-        Err(error) => return Err(refused(&error)),
-        Ok(Some((format, _))) if format != FORMAT => return Err(unknown_format(schema, format)),
-        Ok(Some((_, None))) => return Ok(()),
-        Ok(Some((_, Some(missing)))) => return Err(denied(&missing, schema, user)),
-        Ok(None) => {}
+    let made = match format(session, schema).await {
+        Err(error) if errors::is_missing_table(&error) => create(session, schema).await,
+        Ok(None) => make_row(session, schema).await,
+        found => found.map(drop),
+    };
+    made.map_err(|error| refused(&error))?;
+    // Nothing is made in tables of another format.
+    match format(session, schema).await.map_err(|error| refused(&error))? {
+        Some(FORMAT) => {}
+        Some(other) => return Err(unknown_format(schema, other)),
+        None => return Err(errors::lost("the table locker_meta is empty")),
     }
-    create(session, schema).await.map_err(|error| refused(&error))
+    match missing(session, schema).await.map_err(|error| refused(&error))?.as_deref() {
+        None => Ok(()),
+        Some("") => create(session, schema).await.map_err(|error| refused(&error)),
+        Some(right) => Err(denied(right, schema, user)),
+    }
 }
 
 /// Refuses a database that cannot store every name: one such name would fail all calls that share its statement.
@@ -62,21 +73,50 @@ async fn refuse_encoding(session: &Session) -> Result<()> {
     }
 }
 
-/// Returns the format of the tables, and which permission is missing that only a crash of the server needs.
-async fn is_there(
-    session: &Session,
-    schema: &str,
-) -> Result<Option<(i32, Option<String>)>, tokio_postgres::Error> {
+/// Returns the format of the tables. `None` without the row that says it.
+async fn format(session: &Session, schema: &str) -> Result<Option<i32>, tokio_postgres::Error> {
+    let rows = session.query_once(&format!("SELECT format FROM \"{schema}\".locker_meta"), &[]).await?;
+    Ok(rows.first().map(|row| row.get(0)))
+}
+
+/// Returns which right is missing that only a crash of the server needs, or nothing if another table or a function is.
+/// Another session may have locked the tables: they are not read.
+async fn missing(session: &Session, schema: &str) -> Result<Option<String>, tokio_postgres::Error> {
     let asked = format!(
-        "SELECT format, CASE
+        "SELECT CASE
+             WHEN pg_catalog.to_regclass('\"{schema}\".locker_keys') IS NULL
+                 OR pg_catalog.to_regclass('\"{schema}\".locker_boot') IS NULL
+                 OR pg_catalog.to_regprocedure('\"{schema}\".locker_timeline()') IS NULL THEN ''
              WHEN NOT pg_catalog.has_table_privilege('\"{schema}\".locker_boot', 'INSERT')
                  THEN 'permission denied to insert into table locker_boot'
              WHEN NOT pg_catalog.has_function_privilege('\"{schema}\".locker_timeline()', 'EXECUTE')
                  THEN 'permission denied for function locker_timeline'
-         END FROM \"{schema}\".locker_meta"
+         END"
     );
     let rows = session.query_once(&asked, &[]).await?;
-    Ok(rows.first().map(|row| (row.get(0), row.get(1))))
+    Ok(rows.first().and_then(|row| row.get(0)))
+}
+
+/// Makes the row again, without the schema: a role with the rights that are granted may not make that, which would also
+/// wait for all that use the tables. The lock orders this and others that make or delete the row.
+async fn make_row(session: &Session, schema: &str) -> Result<(), tokio_postgres::Error> {
+    let row = ROW.replace("{schema}", &format!("\"{schema}\""));
+    let sql = format!(
+        "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL synchronous_commit TO local; \
+         SET LOCAL lock_timeout TO '{LOCK_LIMIT}'; \
+         LOCK TABLE \"{schema}\".locker_meta IN SHARE ROW EXCLUSIVE MODE;\n{row}; COMMIT"
+    );
+    run_or_roll_back(session, &sql).await
+}
+
+/// Runs a transaction.
+pub(super) async fn run_or_roll_back(session: &Session, sql: &str) -> Result<(), tokio_postgres::Error> {
+    let done = session.run(sql).await;
+    if done.is_err() {
+        // The first error says what is wrong. If this one fails, too, the connection has ended.
+        let _ = session.run("ROLLBACK").await;
+    }
+    done
 }
 
 async fn create(session: &Session, schema: &str) -> Result<(), tokio_postgres::Error> {
@@ -93,12 +133,7 @@ async fn create(session: &Session, schema: &str) -> Result<(), tokio_postgres::E
          {schema_line} {}; COMMIT",
         schema_sql(schema).trim_end().trim_end_matches(';')
     );
-    let created = session.run(&sql).await;
-    if created.is_err() {
-        // The first error says what is wrong. If this one fails, too, the connection has ended.
-        let _ = session.run("ROLLBACK").await;
-    }
-    created
+    run_or_roll_back(session, &sql).await
 }
 
 /// The advisory lock of processes that make the tables: `locker` in ASCII.

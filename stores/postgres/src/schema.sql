@@ -11,8 +11,15 @@ CREATE TABLE IF NOT EXISTS {schema}.locker_keys (
     autovacuum_vacuum_scale_factor = 0,
     autovacuum_vacuum_threshold = 1000
 );
--- Values of some kilobytes stay in the row, where an update replaces them without another table's garbage.
-ALTER TABLE {schema}.locker_keys ALTER state SET STORAGE MAIN;
+-- Values of some kilobytes stay in the row, where an update replaces them without another table's garbage. The change
+-- waits for all that use the table.
+DO $$ BEGIN
+    IF EXISTS (SELECT FROM pg_catalog.pg_attribute
+        WHERE attrelid = '{schema}.locker_keys'::pg_catalog.regclass::pg_catalog.oid
+        AND attname = 'state'::pg_catalog.name AND attstorage <> 'm'::pg_catalog."char") THEN
+        ALTER TABLE {schema}.locker_keys ALTER state SET STORAGE MAIN;
+    END IF;
+END $$;
 -- Returns the cluster and its timeline, which changes when a standby is promoted. NULL if the server does not tell.
 CREATE OR REPLACE FUNCTION {schema}.locker_timeline() RETURNS text LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
@@ -45,16 +52,7 @@ CREATE UNLOGGED TABLE IF NOT EXISTS {schema}.locker_boot (
     single boolean PRIMARY KEY DEFAULT true CHECK (single),
     id bigint NOT NULL
 );
--- In new tables nothing can have been lost. A row that is made again lacks what the former one said of losses; processes
--- that are there learn of a quiet time with the next epoch only.
-WITH ended AS (DELETE FROM {schema}.locker_boot WHERE NOT EXISTS (SELECT FROM {schema}.locker_meta) RETURNING id)
-INSERT INTO {schema}.locker_meta (format, fence, removals, swept, timeline, quiet_until)
-    SELECT 2, 0, now, 0, CASE WHEN is_new THEN {schema}.locker_timeline() END,
-        CASE WHEN is_new THEN 0 ELSE now + 12000000 END
-    FROM (SELECT (extract(epoch FROM pg_catalog.clock_timestamp())::double precision
-            * 1000000::double precision)::bigint AS now,
-        NOT EXISTS (SELECT FROM {schema}.locker_keys) AND NOT EXISTS (SELECT FROM ended) AS is_new) AS present
-    ON CONFLICT DO NOTHING;
+{row};
 CREATE TABLE IF NOT EXISTS {schema}.locker_fences (
     name text PRIMARY KEY,
     fence bigint NOT NULL

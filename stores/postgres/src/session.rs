@@ -2,7 +2,7 @@
 
 use super::{errors, sql::Statement, url::Target};
 use futures_util::{StreamExt, stream};
-use locker_cas::served::first_of;
+use locker_cas::served::{CONNECT_LIMIT, first_of};
 use locker_core::{
     background,
     clock::Timestamp,
@@ -24,11 +24,20 @@ use tokio::{
 use tokio_postgres::{
     AsyncMessage, Client, Config, Connection, Row, Socket,
     config::Host,
+    tls::{MakeTlsConnect, TlsConnect},
     types::{ToSql, Type},
 };
 
 /// What a connection does with notifications.
 pub(super) type Notified = Box<dyn Fn(&str, &str) + Send>;
+
+/// What a connection is for.
+pub(super) enum Use {
+    /// Statements of callers.
+    Lane,
+    /// Statements of the store, and messages.
+    Own(Option<Notified>),
+}
 
 /// An open connection. It ends when this is dropped.
 pub(super) struct Session {
@@ -46,62 +55,69 @@ pub(super) struct Session {
 pub(super) type Parameter<'a> = &'a (dyn ToSql + Sync);
 
 impl Session {
-    /// Connects within `limit`.
+    /// Connects within [`CONNECT_LIMIT`].
     pub(super) async fn open(
         target: &Target,
         config: &Config,
-        limit: Duration,
         named: &Arc<AtomicBool>,
-        notified: Option<Notified>,
+        of: Use,
     ) -> Result<Self> {
         tokio::select! {
             biased;
-            session = Self::connect(target, config, named, notified) => session,
-            () = background::sleep(limit) => Err(Error::new(
+            session = Self::connect(target, config, named, of) => session,
+            () = background::sleep(CONNECT_LIMIT) => Err(Error::new(
                 ErrorKind::Unavailable,
-                format!("cannot connect to {}: nothing heard within {limit:?}", target.address),
+                format!("cannot connect to {}: nothing heard within {CONNECT_LIMIT:?}", target.address),
             )),
         }
     }
 
-    async fn connect(
+    async fn connect(target: &Target, config: &Config, named: &Arc<AtomicBool>, of: Use) -> Result<Self> {
+        #[cfg(feature = "tls")]
+        if let Some(connector) = &target.connector {
+            return Self::connect_by(connector.clone(), target, config, named, of).await;
+        }
+        Self::connect_by(tokio_postgres::NoTls, target, config, named, of).await
+    }
+
+    async fn connect_by<T>(
+        connector: T,
         target: &Target,
         config: &Config,
         named: &Arc<AtomicBool>,
-        notified: Option<Notified>,
-    ) -> Result<Self> {
-        #[cfg(feature = "tls")]
-        if let Some(connector) = &target.connector {
-            let connect = |at: usize| {
-                let (host, connector) = (only(config, at), connector.clone());
-                async move { host.connect(connector).await }
-            };
-            let connected = first_of(config.get_hosts().len(), connect).await;
-            return Self::new(target, connected, named, notified);
-        }
+        of: Use,
+    ) -> Result<Self>
+    where
+        T: MakeTlsConnect<Socket, Stream: Send, TlsConnect: Send> + Clone + Send + 'static,
+        <T::TlsConnect as TlsConnect<Socket>>::Future: Send,
+    {
         let connect = |at: usize| {
-            let host = only(config, at);
-            async move { host.connect(tokio_postgres::NoTls).await }
+            let (host, connector) = (only(config, at), connector.clone());
+            async move { host.connect(connector).await }
         };
         let connected = first_of(config.get_hosts().len(), connect).await;
-        Self::new(target, connected, named, notified)
-    }
-
-    fn new<T: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
-        target: &Target,
-        connected: Result<(Client, Connection<Socket, T>), tokio_postgres::Error>,
-        named: &Arc<AtomicBool>,
-        notified: Option<Notified>,
-    ) -> Result<Self> {
-        let (client, connection) =
+        let (client, connection): (Client, Connection<Socket, T::Stream>) =
             connected.map_err(|error| errors::of_connecting(&error, &target.address).with_source(error))?;
         let ((stop, stopped), (end, ended)) = (oneshot::channel(), watch::channel(()));
+        // Of a write, a cancellation would end its wait for a standby.
+        let (notified, cancels) = match of {
+            Use::Lane => (None, None),
+            Use::Own(notified) => (notified, Some(client.cancel_token())),
+        };
         background::spawn(async move {
             tokio::select! {
-                () = drive(connection, notified) => {}
+                () = drive(connection, notified) => return,
                 () = abandoned(stopped) => {}
             }
             drop(end);
+            // A server that waits for a lock does not notice that nobody waits for its answer.
+            if let Some(cancels) = cancels {
+                tokio::select! {
+                    // It has ended by itself, or cannot be reached.
+                    _ = cancels.cancel_query(connector) => {}
+                    () = background::sleep(CONNECT_LIMIT) => {}
+                }
+            }
         });
         let (prepared, named) = (Mutex::default(), Arc::clone(named));
         Ok(Self { client, prepared, named, answer_time: Mutex::default(), ended, _stop: stop })

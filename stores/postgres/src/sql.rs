@@ -47,7 +47,8 @@ pub(super) struct Statements {
     pub(super) send: Statement,
     /// Lower bound, text before, upper bound, and limit.
     pub(super) list: Statement,
-    /// Longest hold, epoch: raises the longest hold for good, and returns the present epoch.
+    /// Longest hold, epoch: raises the longest hold for good, and returns the present epoch if there is one. Returns no
+    /// row if there is none that can be raised.
     pub(super) raise: Statement,
     /// Inbox: returns its channel, and the state of the store.
     pub(super) sample: Statement,
@@ -96,6 +97,8 @@ pub(super) const SWEEP_SECONDS: u64 = 60;
 pub(super) const NOW: &str = "(extract(epoch FROM pg_catalog.clock_timestamp())::double precision \
                               * 1000000::double precision)::bigint";
 const SHORT_WAIT: &str = "pg_catalog.set_config('lock_timeout', '50ms', true) IS NOT NULL";
+/// For a row that an administrator changes: all calls of the connection wait.
+const LONG_WAIT: &str = "pg_catalog.set_config('lock_timeout', '1s', true) IS NOT NULL";
 const NO_WAIT_FOR_DISK: &str = "pg_catalog.set_config('synchronous_commit', 'off', true) IS NOT NULL";
 const WAIT_FOR_DISK: &str = "pg_catalog.set_config('synchronous_commit',
     CASE pg_catalog.current_setting('synchronous_commit') WHEN 'off'::text THEN 'on'
@@ -194,8 +197,8 @@ impl Statements {
             raise: statement(
                 &format!(
                     "WITH raised AS (UPDATE {{meta}} SET longest = $1 WHERE longest < $1
-                         AND EXISTS (SELECT FROM {{boot}} WHERE id = $2) AND {WAIT_FOR_DISK})
-                     SELECT id FROM {{boot}}"
+                         AND EXISTS (SELECT FROM {{boot}} WHERE id = $2) AND {LONG_WAIT} AND {WAIT_FOR_DISK})
+                     SELECT (SELECT id FROM {{boot}}) FROM {{meta}}"
                 ),
                 &[Type::INT8, Type::INT8],
             ),
@@ -214,7 +217,7 @@ impl Statements {
                      gone AS (DELETE FROM {{keys}} k USING over WHERE k.key = over.key RETURNING k.key),
                      raised AS (UPDATE {{meta}} SET removals = greatest(removals + 1::bigint, {{now}}),
                          fence = greatest(fence, {{now}}, (SELECT pg_catalog.max(fence) FROM over))
-                         WHERE EXISTS (SELECT FROM over) AND {SHORT_WAIT})
+                         WHERE EXISTS (SELECT FROM over) AND {SHORT_WAIT} AND {NO_WAIT_FOR_DISK})
                      SELECT pg_catalog.count(*) FROM gone"
                 ),
                 &[Type::INT8],

@@ -2,11 +2,10 @@
 
 use super::{
     errors,
-    session::{Parameter, Session},
+    session::{Parameter, Session, Use},
     shared::Shared,
     sql::SWEEP_SECONDS,
 };
-use locker_cas::served::CONNECT_LIMIT;
 use locker_core::{background, diagnostics, error::Result};
 use std::{sync::Arc, time::Duration};
 
@@ -42,7 +41,7 @@ pub(super) async fn try_now(shared: &Arc<Shared>, session: &Session) -> bool {
 /// Uses a connection of its own: to look through all values takes time.
 pub(super) async fn remove(shared: &Shared) -> Result<()> {
     let Shared { target, named, statements, .. } = shared;
-    let session = Session::open(target, &target.config, CONNECT_LIMIT, named, None).await?;
+    let session = Session::open(target, &target.config, named, Use::Own(None)).await?;
     for _ in 0..MAX_STATEMENTS {
         let limit: Parameter<'_> = &MAX_REMOVED;
         let rows = session.query(&statements.sweep, &[limit]).await;

@@ -26,10 +26,11 @@ use locker_core::{
 };
 use locker_harness::{Fault, PostgresServer, Proxy, in_time, until};
 use std::{
+    process::{Child, Stdio},
     sync::{Mutex, Weak, atomic::Ordering},
     time::Duration,
 };
-use tokio::sync::oneshot;
+use tokio::{sync::oneshot, task::block_in_place};
 
 /// The server that most tests share. It ends with the last of them.
 fn shared_server() -> Option<Arc<PostgresServer>> {
@@ -60,6 +61,33 @@ async fn party(url: &str) -> Party<Postgres> {
 
 async fn pair(url: &str) -> (Party<Postgres>, Party<Postgres>) {
     tokio::join!(party(url), party(url))
+}
+
+/// A transaction of a user that has run a statement and goes on.
+struct Sleeper(Child);
+
+impl Sleeper {
+    async fn start(server: &PostgresServer, sql: &str) -> Self {
+        let sleeping = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'";
+        Self::start_until(server, sql, sleeping).await
+    }
+
+    /// Returns once the query counts one.
+    async fn start_until(server: &PostgresServer, sql: &str, is_ready: &str) -> Self {
+        let mut psql = server.psql_command();
+        psql.args(["-c", &format!("BEGIN; {sql}; SELECT pg_sleep(600)")]);
+        let child = psql.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        until("the transaction", async || block_in_place(|| server.psql(is_ready)) == "1").await;
+        Self(child)
+    }
+
+    /// Ends it, unless it has ended.
+    fn end(mut self, server: &PostgresServer) {
+        let end =
+            "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE wait_event = 'PgSleep'";
+        assert_eq!(block_in_place(|| server.psql(end)), "1");
+        self.0.wait().unwrap();
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -26,8 +26,6 @@ struct Rules {
     makes_durably: bool,
     /// The epoch of new tables is marked before `locker_meta` is there.
     marks_new_first: bool,
-    /// Only if there was no `locker_meta`, and no key is left.
-    marks_new_only: bool,
     /// The quiet time is committed before the epoch is marked.
     begins_first: bool,
     /// An epoch is one only with the row of its server.
@@ -52,7 +50,6 @@ const RULES: Rules = Rules {
     makes_row: true,
     makes_durably: true,
     marks_new_first: true,
-    marks_new_only: true,
     begins_first: true,
     names_row: true,
     counts_server: true,
@@ -271,7 +268,7 @@ impl World {
                 MetaTable::Row(_) => Step::SayQuick,
             },
             Step::MarkNew => {
-                if !rules.marks_new_only || !has_keys && self.tables.meta == MetaTable::Missing {
+                if !has_keys && self.tables.meta == MetaTable::Missing {
                     self.mark();
                 }
                 Step::MakeMeta
@@ -700,8 +697,6 @@ fn each_rule_is_needed() {
     if is_full() {
         let two = Size { faults: 2, ..replica };
         broken.push(("names_row", Rules { names_row: false, ..RULES }, two, TwoHolders));
-        let two = Size { raises: true, is_lossy: [true, true], ..two };
-        broken.push(("marks_new_only", Rules { marks_new_only: false, ..RULES }, two, TwoHolders));
     }
     for (name, rules, size, expected) in broken {
         let found = explore(&rules, &size).map_err(|(wrong, _)| wrong);

@@ -135,6 +135,19 @@ async fn row_of_another_server_has_no_epoch() {
     }
 }
 
+/// A longer hold than all before needs the row that says so.
+#[tokio::test(flavor = "multi_thread")]
+async fn longer_hold_needs_the_row() {
+    let Some(server) = shared_server() else { return };
+    let (url, database) = in_new_database(&server);
+    let (party, key) = (party(&url).await, fresh("long"));
+    let version = party.write(write(&key, 0, b"x")).await;
+    block_in_place(|| server.sql(&format!("DELETE FROM {database}.locker_meta")));
+    let long = Write { holds: Duration::from_secs(60), ..write(&key, version, b"y") };
+    let outcome = in_time("an answer", party.backend.exchange(long)).await;
+    assert!(!matches!(outcome, Ok(Outcome::Matched { .. })), "{outcome:?}");
+}
+
 /// The clock of the server was a day ahead when the quiet time began.
 #[tokio::test(flavor = "multi_thread")]
 async fn quiet_time_far_ahead_is_cut() {

@@ -26,7 +26,7 @@ fn believe(shared: &Shared, server: u64, ago: Duration) {
 
 fn server_time(server: &PostgresServer) -> u64 {
     let now = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
-    tokio::task::block_in_place(|| server.psql(now)).parse().unwrap()
+    block_in_place(|| server.psql(now)).parse().unwrap()
 }
 
 fn acquire() -> (Id, Request) {
@@ -45,8 +45,7 @@ async fn store_works_without_its_listening_address() {
     assert!(matches!(store.call(&known, &request).await, Ok(Reply::Granted { .. })));
     proxy.set(Fault::Reset);
     let listening = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND classid = 7465";
-    until("the end of listening", async || tokio::task::block_in_place(|| server.psql(listening)) == "0")
-        .await;
+    until("the end of listening", async || block_in_place(|| server.psql(listening)) == "0").await;
     let day = Duration::from_secs(24 * 3600);
     for key in [&known, &new] {
         believe(&shared, server_time(&server), day);
@@ -74,7 +73,7 @@ async fn write_shows_that_the_clock_was_behind() {
     let key = fresh("behind");
     let held_until = || {
         let until = format!("SELECT held_until FROM {schema}.locker_keys WHERE key = '{key}'");
-        tokio::task::block_in_place(|| server.psql(&until)).parse::<u64>().unwrap()
+        block_in_place(|| server.psql(&until)).parse::<u64>().unwrap()
     };
     let lease = u64::try_from(LEASE.as_micros()).unwrap();
     let before = server_time(&server);

@@ -4,7 +4,6 @@ use super::*;
 use locker_harness::GENEROUS;
 use locker_runtime::{Locker, Quota};
 use std::{process::Command, time::Instant};
-use tokio::task::block_in_place;
 
 const LEASE: Duration = Duration::from_secs(2);
 
@@ -235,6 +234,82 @@ async fn lost_row_of_the_store_is_a_loss() {
         }
     };
     tokio::join!(lose(&["meta"]), lose(&["meta", "boot"]), lose(&["keys", "meta"]));
+}
+
+/// By a role with the rights that are granted, while a user's transaction holds a row.
+#[tokio::test(flavor = "multi_thread")]
+async fn lost_row_needs_no_other_rights_or_locks() {
+    let Some(server) = PostgresServer::with(&["fsync=off"]) else { return };
+    block_in_place(|| {
+        server.psql(&schema_sql("public"));
+        server.psql(&format!("CREATE ROLE modest LOGIN; {}", grants_sql("public", "modest")));
+    });
+    let url = server.url().replace("locker@", "modest@");
+    let one = party(&url).await;
+    one.write(write(&fresh("held"), 0, b"x")).await;
+    let sleeper = Sleeper::start(&server, "SELECT FROM locker_keys FOR SHARE").await;
+    block_in_place(|| server.psql("DELETE FROM locker_meta"));
+    for party in [party(&url).await, one] {
+        until("a quiet time", async || {
+            contract::faults::write_again(&party, &fresh("after")).await;
+            party.backend.epoch().quiet.is_some()
+        })
+        .await;
+    }
+    sleeper.end(&server);
+}
+
+/// It was copied with the tables, or came with those of a publisher.
+#[tokio::test(flavor = "multi_thread")]
+async fn row_of_another_timeline_has_no_epoch() {
+    let Some(server) = shared_server() else { return };
+    let (url, schema) = in_new_schema(&server);
+    let one = party(&url).await;
+    block_in_place(|| {
+        server.psql(&format!("UPDATE {schema}.locker_meta SET timeline = '1/00000007', quiet_until = 0"))
+    });
+    let other = party(&url).await;
+    assert!(other.backend.epoch().quiet.is_some());
+    until("the same epoch", async || {
+        contract::faults::write_again(&one, &fresh("after")).await;
+        one.backend.epoch().id == other.backend.epoch().id
+    })
+    .await;
+    assert!(one.backend.epoch().quiet.is_some());
+}
+
+/// The clock of the server was a day ahead when the quiet time began.
+#[tokio::test(flavor = "multi_thread")]
+async fn quiet_time_far_ahead_is_cut() {
+    let Some(server) = shared_server() else { return };
+    let (url, schema) = in_new_schema(&server);
+    drop(party(&url).await);
+    block_in_place(|| {
+        server.psql(&format!(
+            "UPDATE {schema}.locker_meta SET quiet_until = {} + 86400000000; DELETE FROM {schema}.locker_boot",
+            sql::NOW
+        ))
+    });
+    assert!(party(&url).await.backend.epoch().quiet.is_some());
+    let left = format!("SELECT quiet_until - {} < 13000000 FROM {schema}.locker_meta", sql::NOW);
+    assert_eq!(block_in_place(|| server.psql(&left)), "t");
+}
+
+/// A longer hold than all before needs the row that says so, and does not wait for it long.
+#[tokio::test(flavor = "multi_thread")]
+async fn longer_hold_needs_the_row() {
+    let Some(server) = PostgresServer::with(&["fsync=off"]) else { return };
+    let party = party(&server.url()).await;
+    let key = fresh("long");
+    let version = party.write(write(&key, 0, b"x")).await;
+    let long = || Write { holds: Duration::from_secs(60), ..write(&key, version, b"y") };
+    let sleeper = Sleeper::start(&server, "UPDATE locker_meta SET swept = swept").await;
+    let error = in_time("an error", party.backend.exchange(long())).await.unwrap_err();
+    assert!(error.message().contains("lock timeout"), "{error:?}");
+    sleeper.end(&server);
+    block_in_place(|| server.psql("DELETE FROM locker_meta"));
+    let outcome = in_time("an answer", party.backend.exchange(long())).await;
+    assert!(!matches!(outcome, Ok(Outcome::Matched { .. })), "{outcome:?}");
 }
 
 /// A crash of the promoted server does not end its quiet time.

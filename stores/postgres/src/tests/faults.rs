@@ -4,7 +4,7 @@ use super::*;
 use futures_util::FutureExt;
 use locker_cas::contract::faults::{hear_again, write_again, write_through};
 use locker_harness::{Fault, Proxy, eventually};
-use std::{process::Stdio, time::Instant};
+use std::time::Instant;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_connections_are_opened_again() {
@@ -38,7 +38,7 @@ async fn server_that_is_killed_and_started_again_is_used_again() {
         let restart = async {
             hear_again(&one, &other).await;
             let (gaps, other_gaps) = (one.gaps(), other.gaps());
-            tokio::task::block_in_place(|| {
+            block_in_place(|| {
                 stop(&mut server);
                 if server.try_psql("SELECT 1").is_err() {
                     server.start_again();
@@ -69,7 +69,7 @@ async fn backend_that_is_killed_leaves_the_outcome_unknown() {
             let pid = server.psql("SELECT pid FROM pg_stat_activity WHERE wait_event = 'PgSleep'");
             pid.parse::<i32>().ok()
         });
-        tokio::task::block_in_place(|| server.psql(&format!("SELECT pg_terminate_backend({pid})")))
+        block_in_place(|| server.psql(&format!("SELECT pg_terminate_backend({pid})")))
     };
     let (outcome, _) = tokio::join!(party.backend.exchange(write(&key, version, b"y")), kill);
     let error = outcome.unwrap_err();
@@ -122,6 +122,26 @@ async fn dropped_tables_are_made_again() {
     assert!(write_again(&party, &key).await > first);
 }
 
+/// Each alone. The store looked for some of them only, and every write failed for ever.
+#[tokio::test(flavor = "multi_thread")]
+async fn single_table_is_made_again() {
+    let Some(server) = &shared_server() else { return };
+    let drop_one = async |what: &str| {
+        let (url, schema) = in_new_schema(server);
+        let party = party(&url).await;
+        party.write(write(&fresh("before"), 0, b"x")).await;
+        block_in_place(|| server.psql(&format!("DROP {}", what.replace("SCHEMA", &schema))));
+        // The function is needed by the next epoch only.
+        block_in_place(|| server.psql(&format!("DELETE FROM {schema}.locker_boot")));
+        write_again(&party, &fresh("after")).await;
+    };
+    tokio::join!(
+        drop_one("TABLE SCHEMA.locker_keys"),
+        drop_one("TABLE SCHEMA.locker_meta"),
+        drop_one("FUNCTION SCHEMA.locker_timeline()"),
+    );
+}
+
 /// The URL names both servers: the store uses the one that may be written.
 #[tokio::test(flavor = "multi_thread")]
 async fn promoted_standby_is_used() {
@@ -133,13 +153,13 @@ async fn promoted_standby_is_used() {
     let first = one.write(write(&key, 0, b"x")).await;
     until("the copy", async || {
         let copied = format!("SELECT version FROM locker_keys WHERE key = '{key}'");
-        tokio::task::block_in_place(|| standby.try_psql(&copied)) == Ok(first.to_string())
+        block_in_place(|| standby.try_psql(&copied)) == Ok(first.to_string())
     })
     .await;
     let error = open(&standby.url(), &Opening::default()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
     assert!(error.message().contains("standby"), "{error:?}");
-    tokio::task::block_in_place(|| {
+    block_in_place(|| {
         primary.kill_nine();
         standby.promote();
     });
@@ -172,7 +192,7 @@ async fn version_of_a_lost_write_is_not_used_again() {
     let held = contract::write(&key, 0, b"held by one");
     let version = one.write(Write { durable: true, ..held }).await;
     let lost = one.write(Write { durable: false, ..contract::write(&key, version, b"free") }).await;
-    tokio::task::block_in_place(|| {
+    block_in_place(|| {
         server.kill_nine();
         server.start_again();
     });
@@ -195,7 +215,7 @@ async fn crash_does_not_give_a_lock_to_two() {
     // With different options the lockers share no store.
     let (one, other) = (build(1000).await, build(1001).await);
     one.lock("job").acquire().await.unwrap().release().await.unwrap();
-    tokio::task::block_in_place(|| {
+    block_in_place(|| {
         server.kill_nine();
         server.start_again();
     });
@@ -213,12 +233,7 @@ async fn hanging_statements_do_not_use_up_the_connections() {
     let party = party(&server.url()).await;
     let version = party.write(contract::write(&fresh("x"), 0, b"x")).await;
     assert!(version > 0);
-    let mut psql = server.psql_command();
-    psql.args(["-c", "BEGIN; LOCK TABLE locker_keys; SELECT pg_sleep(60)"]);
-    let mut locker = psql.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    let is_locked =
-        async || server.psql("SELECT count(*) FROM pg_locks WHERE mode = 'AccessExclusiveLock'") != "0";
-    until("the lock on the table", is_locked).await;
+    let sleeper = Sleeper::start(&server, "LOCK TABLE locker_keys").await;
     let connections = || {
         let count = server.psql("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'locker'");
         count.parse::<usize>().unwrap()
@@ -234,10 +249,29 @@ async fn hanging_statements_do_not_use_up_the_connections() {
         assert!(all.iter().all(|answer| !matches!(answer, Ok(Ok(_)))), "the table is locked");
         most = most.max(connections());
     }
-    server.psql("SELECT pg_terminate_backend(pid) FROM pg_locks WHERE mode = 'AccessExclusiveLock'");
-    locker.wait().unwrap();
+    sleeper.end(&server);
     assert!(most <= 2 * 6, "{most} connections");
     party.write(contract::write(&fresh("z"), 0, b"z")).await;
+}
+
+/// The server does not notice that nobody waits for the answer of a statement that waits for a lock. The listening
+/// connection is opened again every few seconds: after minutes there was none left for anybody.
+#[tokio::test(flavor = "multi_thread")]
+async fn abandoned_statements_end_at_the_server() {
+    let Some(server) = PostgresServer::start() else { return };
+    let party = party(&server.url()).await;
+    let sleeper = Sleeper::start(&server, "LOCK TABLE locker_meta").await;
+    let target = &party.backend.driver().target;
+    let (text, own) = ("SELECT format, format FROM locker_meta", session::Use::Own(None));
+    let waiting =
+        format!("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query = '{text}'");
+    let waiting = async || block_in_place(|| server.psql(&waiting));
+    let session = session::Session::open(target, &target.config, &Arc::default(), own).await.unwrap();
+    let asked = tokio::spawn(async move { drop(session.run(text).await) });
+    until("a statement that waits", async || waiting().await == "1").await;
+    asked.abort();
+    until("its end", async || waiting().await == "0").await;
+    sleeper.end(&server);
 }
 
 /// While a table was locked, every call that was given up stayed in the queue with its value.
@@ -250,7 +284,7 @@ async fn given_up_calls_leave_the_queue() {
     let mut lock = psql.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let count = |condition: &str| {
         let count = format!("SELECT count(*) FROM pg_stat_activity WHERE {condition}");
-        tokio::task::block_in_place(|| server.psql(&count))
+        block_in_place(|| server.psql(&count))
     };
     until("the lock", async || count("wait_event = 'PgSleep'") == "1").await;
     let waiting = store.backend.exchange(write(&fresh("waiting"), 0, b"x"));

@@ -36,8 +36,8 @@ async fn stranger(server: &PostgresServer) -> (Session, Heard) {
     let notes = Arc::clone(&heard);
     let notified =
         Box::new(move |channel: &str, text: &str| lock(&notes).push((channel.into(), text.into())));
-    let limit = Duration::from_secs(10);
-    let session = Session::open(&target, &target.config, limit, &Arc::default(), Some(notified)).await;
+    let session =
+        Session::open(&target, &target.config, &Arc::default(), session::Use::Own(Some(notified))).await;
     (session.expect("a connection of the stranger"), heard)
 }
 
@@ -114,14 +114,14 @@ fn owner(server: &PostgresServer, party: &Party<Postgres>) -> Option<String> {
          AND (l.objid::bigint << 32 >> 32)::bit(32)::int::bigint + 2147483648 = {}",
         party.backend.inbox()
     );
-    let owner = tokio::task::block_in_place(|| server.psql(&owners));
+    let owner = block_in_place(|| server.psql(&owners));
     (!owner.is_empty()).then_some(owner)
 }
 
 /// Ends the listening connection, and returns the process at the server that it had.
 pub(super) fn end_listening(server: &PostgresServer, party: &Party<Postgres>) -> String {
     let former = owner(server, party).expect("a process with an inbox has a connection");
-    tokio::task::block_in_place(|| server.psql(&format!("SELECT pg_terminate_backend({former})")));
+    block_in_place(|| server.psql(&format!("SELECT pg_terminate_backend({former})")));
     former
 }
 
@@ -167,13 +167,13 @@ async fn process_goes_on_beside_its_former_connection() {
     let (one, other) = pair(&server.url()).await;
     let mut former = lingering(&server, one.backend.inbox());
     let waits = "SELECT count(*) FROM pg_locks WHERE classid = 7465 AND NOT granted";
-    until("the session", async || tokio::task::block_in_place(|| server.psql(waits)) == "1").await;
+    until("the session", async || block_in_place(|| server.psql(waits)) == "1").await;
     end_listening(&server, &one);
     contract::faults::hear_again(&other, &one).await;
     assert_eq!(owner(&server, &one), None);
     assert_eq!(other.backend.send(message(&one, "x")).await.unwrap(), [0_u32; 0]);
     let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event = 'PgSleep'";
-    tokio::task::block_in_place(|| server.psql(end));
+    block_in_place(|| server.psql(end));
     former.wait().unwrap();
     until("the inbox", async || owner(&server, &one).is_some()).await;
 }

@@ -65,6 +65,12 @@ async fn tables_of_another_format_are_refused() {
     server.psql(&format!(
         "ALTER TABLE {schema}.locker_meta DROP COLUMN secret; UPDATE {schema}.locker_meta SET format = 1"
     ));
+    // Nothing is made in them, whatever they lack.
+    server.psql(&format!("DROP TABLE {schema}.locker_boot"));
+    let error = refused(&url).await;
+    assert!(error.kind() == ErrorKind::Conflict && error.message().contains("format 1"), "{error:?}");
+    let boot = format!("SELECT to_regclass('{schema}.locker_boot') IS NULL");
+    assert_eq!(server.psql(&boot), "t");
     // What an administrator does who wants to mend it.
     server.psql(&schema_sql(&schema));
     let error = refused(&url).await;
@@ -102,7 +108,7 @@ async fn store_may_be_opened_before_its_server() {
     let key = fresh("lazy");
     let error = in_time("an error", party.backend.exchange(comparison(&key, 0))).await.unwrap_err();
     assert_eq!((error.kind(), error.is_certain()), (ErrorKind::Unavailable, true), "{error:?}");
-    tokio::task::block_in_place(|| server.start_again());
+    block_in_place(|| server.start_again());
     until("the store", async || party.backend.exchange(comparison(&key, 0)).await.is_ok()).await;
     party.write(write(&key, 0, b"x")).await;
 }

@@ -1,7 +1,6 @@
 //! Roles that may connect to the database, or make functions in it, and have no right on the tables.
 
 use super::*;
-use std::process::{Child, Stdio};
 
 /// Makes a schema of operators over all pairs of types, and one of functions for up to three arguments, which fail.
 /// The search path of `app` has the functions before the built-in ones. It has the operators behind them, where
@@ -64,9 +63,9 @@ async fn functions_of_strangers_are_not_called() {
         sweep::remove(one.backend.driver()).await.unwrap();
         let turn = &one.backend.driver().statements.turn;
         let target = &one.backend.driver().target;
-        let limit = Duration::from_secs(10);
-        let session =
-            session::Session::open(target, &target.config, limit, &Arc::default(), None).await.unwrap();
+        let session = session::Session::open(target, &target.config, &Arc::default(), session::Use::Lane)
+            .await
+            .unwrap();
         session.query(turn, &[]).await.unwrap();
         contract::gone_inboxes_are_reported(&one, other).await;
         server.psql("DELETE FROM locks.locker_boot");
@@ -103,21 +102,6 @@ async fn many_writes_with_messages(one: &Party<Postgres>, other: &Party<Postgres
     until("all messages", async || (0..keys.len()).all(|at| other.texts().contains(&at.to_string()))).await;
 }
 
-/// A session that has run the statement and stays open, as a role without rights on the tables.
-async fn session_of_a_stranger(server: &PostgresServer, sql: &str, is_ready: &str) -> Child {
-    let mut psql = server.psql_command();
-    psql.arg("-c").arg(format!("SET ROLE stranger; {sql}; SELECT pg_sleep(600)"));
-    let child = psql.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    until("the session", async || tokio::task::block_in_place(|| server.psql(is_ready)) == "1").await;
-    child
-}
-
-fn end(server: &PostgresServer, mut session: Child) {
-    let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event = 'PgSleep'";
-    tokio::task::block_in_place(|| server.psql(end));
-    session.wait().unwrap();
-}
-
 const LOCKS_OF_STRANGERS: &str = "SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a USING (pid)
     WHERE l.locktype = 'advisory' AND a.application_name = 'psql'";
 
@@ -129,7 +113,7 @@ async fn stranger_stops_no_write_after_a_crash() {
     let store = party(&server.url()).await;
     store.write(write(&fresh("before"), 0, b"x")).await;
     let lock = "SELECT pg_advisory_lock(119225665152370)";
-    let stranger = session_of_a_stranger(&server, lock, LOCKS_OF_STRANGERS).await;
+    let stranger = Sleeper::start(&server, &format!("SET ROLE stranger; {lock}")).await;
     // As a crash does.
     server.psql("DELETE FROM locker_boot");
     until("a write", async || {
@@ -142,7 +126,7 @@ async fn stranger_stops_no_write_after_a_crash() {
     let opened = in_time("an error", open(&url, &Opening::default())).await;
     let error = opened.map(drop).unwrap_err();
     assert!(error.kind() == ErrorKind::Unavailable && error.message().contains("lock timeout"), "{error}");
-    end(&server, stranger);
+    stranger.end(&server);
     party(&url).await;
 }
 
@@ -155,11 +139,11 @@ async fn stranger_makes_no_process_gone() {
     let inbox = one.backend.inbox();
     let lock = format!("SELECT pg_advisory_lock_shared(7465, ({inbox}::bigint - 2147483648)::int)");
     let waits = "SELECT count(*) FROM pg_locks WHERE classid = 7465 AND NOT granted";
-    let stranger = session_of_a_stranger(&server, &lock, waits).await;
+    let stranger = Sleeper::start_until(&server, &format!("SET ROLE stranger; {lock}"), waits).await;
     super::inboxes::end_listening(&server, &one);
     until("the lock of the stranger", async || {
-        tokio::task::block_in_place(|| server.psql(LOCKS_OF_STRANGERS)) == "1"
-            && tokio::task::block_in_place(|| server.psql(waits)) == "0"
+        block_in_place(|| server.psql(LOCKS_OF_STRANGERS)) == "1"
+            && block_in_place(|| server.psql(waits)) == "0"
     })
     .await;
     for at in 0..20 {
@@ -168,5 +152,5 @@ async fn stranger_makes_no_process_gone() {
         assert_eq!(other.backend.send(message).await.unwrap(), [0_u32; 0], "{text}");
     }
     contract::faults::hear_again(&other, &one).await;
-    end(&server, stranger);
+    stranger.end(&server);
 }
