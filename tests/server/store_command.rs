@@ -152,7 +152,7 @@ fn sql_makes_the_tables_for_a_role() {
         assert_eq!(run(&["run", "a", "--store", &url, "--", "true"]).0, Some(0), "{missing}");
     }
     let grants = "SELECT count(*) FROM information_schema.role_table_grants WHERE grantee = 'till 7'";
-    assert_eq!(server.psql(grants), "14", "four permissions on each of three tables, two on the fourth");
+    assert_eq!(server.psql(grants), "15", "four permissions on each of three tables, three on the fourth");
 }
 
 #[test]

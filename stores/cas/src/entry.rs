@@ -26,7 +26,8 @@ const NONCE_AT: usize = 3;
 /// The bytes before the body: those before the nonce, nonce, stamp.
 pub(super) const HEAD_LEN: usize = NONCE_AT + 8 + 8;
 
-/// A value with a higher fence is damaged: fences could not rise from there for long.
+/// A value with a higher fence, or of a later time, is damaged: the next fence is at least that time, and fences could
+/// not rise from there for long.
 pub(super) const HIGHEST_FENCE: u64 = u64::MAX / 2;
 
 /// What is kept for one key.
@@ -101,15 +102,12 @@ impl Stored {
         let damaged =
             || Error::new(ErrorKind::Conflict, "the key has a value that cannot be read: it is damaged");
         let entry: Entry = postcard::from_bytes(body).map_err(|error| damaged().with_source(error))?;
-        if entry.last_fence() > HIGHEST_FENCE {
+        let stamp = number(stamp);
+        if entry.last_fence().max(stamp) > HIGHEST_FENCE {
             return Err(damaged());
         }
-        Ok(Self {
-            entry,
-            body: body.to_vec(),
-            stamp: Timestamp::from_micros(number(stamp)),
-            nonce: number(nonce),
-        })
+        let stamp = Timestamp::from_micros(stamp);
+        Ok(Self { entry, body: body.to_vec(), stamp, nonce: number(nonce) })
     }
 }
 
@@ -298,18 +296,22 @@ impl Entry {
 mod tests {
     use super::*;
 
-    fn read_fence(last_fence: u64) -> Result<Stored> {
+    fn read(last_fence: u64, stamp: u64) -> Result<Stored> {
         let entry = Entry { last_fence, ..Entry::default() };
-        Stored::from_bytes(&Stored { body: entry.to_bytes(), ..Stored::default() }.to_bytes())
+        let stamp = Timestamp::from_micros(stamp);
+        Stored::from_bytes(&Stored { body: entry.to_bytes(), stamp, ..Stored::default() }.to_bytes())
     }
 
-    /// Two holders got the highest of all fences.
+    /// Two holders got the highest of all fences. After a grant at a later time, nobody could read the value.
     #[test]
     fn fence_that_none_follows_is_damaged() {
-        assert_eq!(read_fence(HIGHEST_FENCE).unwrap().entry.last_fence(), HIGHEST_FENCE);
-        for fence in [HIGHEST_FENCE + 1, u64::MAX] {
-            let error = read_fence(fence).unwrap_err();
-            assert!(error.kind() == ErrorKind::Conflict && error.message().contains("damaged"), "{error}");
+        let highest = read(HIGHEST_FENCE, HIGHEST_FENCE).unwrap();
+        assert_eq!((highest.entry.last_fence(), highest.stamp.as_micros()), (HIGHEST_FENCE, HIGHEST_FENCE));
+        for beyond in [HIGHEST_FENCE + 1, u64::MAX] {
+            for damaged in [read(beyond, 0), read(0, beyond)] {
+                let error = damaged.unwrap_err();
+                assert!(error.kind() == ErrorKind::Conflict && error.message().contains("damaged"), "{error}");
+            }
         }
     }
 }
