@@ -144,6 +144,7 @@ fn sql_makes_the_tables_for_a_role() {
     for (given, missing) in [
         ("EXECUTE ON FUNCTION locks.locker_timeline()", "permission denied for function locker_timeline"),
         ("INSERT ON locks.locker_boot", "permission denied to insert into table locker_boot"),
+        ("DELETE ON locks.locker_boot", "permission denied to delete from table locker_boot"),
     ] {
         server.psql(&format!("REVOKE {given} FROM PUBLIC, \"till 7\""));
         let (code, _, log) = run(&["run", "a", "--store", &url, "--", "true"]);

@@ -310,7 +310,10 @@ mod tests {
         for beyond in [HIGHEST_FENCE + 1, u64::MAX] {
             for damaged in [read(beyond, 0), read(0, beyond)] {
                 let error = damaged.unwrap_err();
-                assert!(error.kind() == ErrorKind::Conflict && error.message().contains("damaged"), "{error}");
+                assert!(
+                    error.kind() == ErrorKind::Conflict && error.message().contains("damaged"),
+                    "{error}"
+                );
             }
         }
     }

@@ -3,7 +3,7 @@
 use super::{
     answers::{Answer, Answers, store_state, value},
     errors::{self, code},
-    facts::{Facts, WRITTEN},
+    facts::{self, Facts},
     session::Session,
     shared::Shared,
     sql,
@@ -298,7 +298,9 @@ impl Batch<'_> {
         let Some(row) = rows.first() else { return Err(self.without_a_row()) };
         if value::<i64>(row, 0) == Some(1) {
             if self.facts.is_lossy {
-                background::sleep(WRITTEN).await;
+                let written_after = facts::written_after(value(row, 1));
+                let refused = |error| Fault { error, is_lost: false, is_broken: false };
+                background::sleep(written_after.map_err(refused)?).await;
                 self.session.one(sql::written(longest)).await.map_err(|error| self.fault(&error))?;
             }
             self.driver.server.raised(longest, id);

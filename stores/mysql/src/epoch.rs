@@ -4,7 +4,7 @@
 use super::{
     answers::value,
     errors,
-    facts::{Facts, WRITTEN},
+    facts::{self, FLUSH, Facts},
     session::Session,
     sql,
 };
@@ -15,16 +15,16 @@ use locker_core::{background, error::Result};
 pub(super) async fn ensure(session: &Session, facts: &Facts) -> Result<()> {
     let failed = |error: mysql_async::Error| errors::of_statement(&error).error;
     if facts.is_lossy {
-        say_so(session).await.map_err(failed)?;
+        say_so(session).await?;
     }
     let rows = session.one(facts.marks()).await.map_err(failed)?.rows;
     let is_there = |column| rows.first().and_then(|row| value::<i64>(row, column)) == Some(1);
-    let (is_marked, is_begun) = (is_there(0), is_there(1));
-    if is_marked && is_begun {
+    if is_there(0) {
         return Ok(());
     }
     // An epoch without its row of `locker_meta` is none: processes that are there learn of a quiet time with the next.
-    let unmark = is_marked.then(|| sql::UNMARK_EPOCH.into());
+    // That of another server ends there, too.
+    let unmark = is_there(1).then(|| sql::UNMARK_EPOCH.into());
     // The quiet time is committed before the epoch is marked.
     let statements: Vec<_> = unmark.into_iter().chain([facts.begin_epoch(), facts.mark_epoch()]).collect();
     session.run(&statements).await.last().map(drop).map_err(failed)
@@ -32,14 +32,13 @@ pub(super) async fn ensure(session: &Session, facts: &Facts) -> Result<()> {
 
 /// Says that a crash may lose writes, and waits until it cannot lose that, or the longest hold: 2 stands for the time
 /// until then.
-async fn say_so(session: &Session) -> Result<(), mysql_async::Error> {
-    session.one("UPDATE locker_meta SET quick=2 WHERE quick=0".into()).await?;
-    let waits = session.one("SELECT longest FROM locker_meta WHERE quick=2".into()).await?;
-    if let Some(longest) = waits.rows.first().and_then(|row| value(row, 0)) {
-        background::sleep(WRITTEN).await;
-        session.one(sql::written(longest)).await?;
-    }
-    Ok(())
+async fn say_so(session: &Session) -> Result<()> {
+    let run = async |sql| session.one(sql).await.map_err(|error| errors::of_statement(&error).error);
+    run("UPDATE locker_meta SET quick=2 WHERE quick=0".into()).await?;
+    let waits = run(format!("SELECT longest,{FLUSH} FROM locker_meta WHERE quick=2")).await?.rows;
+    let Some(row) = waits.first() else { return Ok(()) };
+    background::sleep(facts::written_after(value(row, 1))?).await;
+    run(sql::written(value(row, 0).unwrap_or(0))).await.map(drop)
 }
 
 #[cfg(test)]

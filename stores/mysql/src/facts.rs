@@ -25,9 +25,26 @@ pub(super) struct Facts {
 pub(super) const IS_LOSSY: &str =
     "(@@GLOBAL.innodb_flush_log_at_trx_commit<>1 OR (@@GLOBAL.log_bin<>0 AND @@GLOBAL.sync_binlog<>1))";
 
-/// How long a server that does not wait for the disk may take to write its log (`innodb_flush_log_at_timeout` is 1 s).
-/// A crash must not lose what tells of losses, and keep what is granted afterwards, or lose that alone.
-pub(super) const WRITTEN: Duration = Duration::from_millis(1_500);
+/// The expression for how often a server writes its log that does not wait for the disk, in seconds.
+pub(super) const FLUSH: &str = "@@GLOBAL.innodb_flush_log_at_timeout";
+
+/// The maximum of that.
+const MAX_FLUSH: u64 = 3;
+
+/// Returns how long such a server may take to write its log. A crash must not lose what tells of losses, and keep what
+/// is granted afterwards, or lose that alone.
+pub(super) fn written_after(flush: Option<u64>) -> Result<Duration> {
+    match flush {
+        Some(seconds @ ..=MAX_FLUSH) => Ok(Duration::from_millis(1_000 * seconds.max(1) + 500)),
+        _ => Err(Error::new(
+            ErrorKind::Misused,
+            format!(
+                "innodb_flush_log_at_timeout is more than {MAX_FLUSH} s: set it to 1, or make the server wait for the \
+                 disk (innodb_flush_log_at_trx_commit=1, and sync_binlog=1 if there is a binary log)"
+            ),
+        )),
+    }
+}
 
 /// A batch has at most that much.
 const SMALLEST_PACKET: usize = 4 << 20;
@@ -43,20 +60,12 @@ pub(super) async fn ask(session: &Session) -> Result<Facts> {
     let variables = session.one(asked).await.map_err(failed)?.rows;
     let pair = |row| Some((value::<String>(row, 0)?.to_lowercase(), value::<String>(row, 1)?));
     let facts = of(&variables.iter().filter_map(pair).collect())?;
-    let asked = format!("SELECT {},{IS_LOSSY},@@GLOBAL.innodb_flush_log_at_timeout", facts.server);
+    let asked = format!("SELECT {},{IS_LOSSY}", facts.server);
     let rows = session.one(asked).await.map_err(failed)?.rows;
     let Some(name) = rows.first().and_then(|row| value::<Vec<u8>>(row, 0)) else {
         return Err(errors::lost("the server does not say which it is"));
     };
-    let number = |at| rows.first().and_then(|row| value::<i64>(row, at));
-    let is_lossy = number(1) != Some(0);
-    if is_lossy && number(2).is_none_or(|seconds| seconds > 1) {
-        return Err(Error::new(
-            ErrorKind::Misused,
-            "innodb_flush_log_at_timeout is more than a second, and the server does not wait for the disk: set it to \
-             1, or innodb_flush_log_at_trx_commit=1",
-        ));
-    }
+    let is_lossy = rows.first().and_then(|row| value::<i64>(row, 1)) != Some(0);
     Ok(Facts { this_server: literal(&name), is_lossy, ..facts })
 }
 

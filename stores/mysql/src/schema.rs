@@ -12,7 +12,7 @@ use locker_core::error::{Error, ErrorKind, Result};
 use mysql_async::Row;
 
 /// The format of the tables.
-const FORMAT: i64 = 1;
+const FORMAT: i64 = 2;
 
 /// The tables beside `locker_meta`. `locker_boot` is empty after the server was started. Every write needs its row.
 const TABLES: [&str; 4] = [

@@ -54,7 +54,7 @@ impl Use {
     fn patience(self) -> u32 {
         match self {
             Self::Lane | Self::Sweep => 1,
-            Self::Listening => 5,
+            Self::Listening => 4,
         }
     }
 

@@ -7,7 +7,7 @@
 use super::{
     answers::literal,
     errors::code::{EXECUTION_TIME, INTERRUPTED},
-    facts::{Facts, IS_LOSSY},
+    facts::{FLUSH, Facts, IS_LOSSY},
 };
 use locker_cas::{
     ABSENT, Inbox, Message, Version,
@@ -86,9 +86,10 @@ impl Facts {
         format!("UPDATE locker_meta SET longest={longest}{quick} WHERE longest<{longest} AND {condition}")
     }
 
-    /// Returns whether this is the epoch. Returns no row if there is none that can be raised.
+    /// Returns whether this is the epoch, and how often the server writes its log. Returns no row if there is none that
+    /// can be raised.
     pub(super) fn is_raised(&self, epoch: i64) -> String {
-        format!("SELECT {} FROM locker_meta WHERE server={}", self.in_epoch(epoch), self.server)
+        format!("SELECT {},{FLUSH} FROM locker_meta WHERE server={}", self.in_epoch(epoch), self.server)
     }
 
     /// Records that this server begins an epoch, unless it has one. If writes may have been lost, a quiet time begins:
@@ -123,12 +124,11 @@ impl Facts {
         )
     }
 
-    /// Returns whether an epoch of this server is marked, and whether it has begun one.
+    /// Returns whether an epoch of this server is marked that has begun, and whether any is marked.
     pub(super) fn marks(&self) -> String {
-        let server = self.server;
+        let tables = self.tables();
         format!(
-            "SELECT EXISTS (SELECT 1 FROM locker_boot WHERE server={server}),\
-             EXISTS (SELECT 1 FROM locker_meta WHERE server={server})"
+            "SELECT EXISTS (SELECT b.id FROM {tables} WHERE b.id IS NOT NULL),EXISTS (SELECT 1 FROM locker_boot)"
         )
     }
 }

@@ -34,7 +34,11 @@ pub(super) fn of_connecting(error: &tokio_postgres::Error, address: &str) -> Err
     let text = text(error);
     let kind =
         if text.starts_with("invalid configuration") { ErrorKind::Misused } else { ErrorKind::Unavailable };
-    let hint = if text.contains("does not allow writes") { " (is this a standby?)" } else { "" };
+    let hint = if text.contains("does not allow writes") {
+        " (is this a standby, or default_transaction_read_only set?)"
+    } else {
+        ""
+    };
     Error::new(kind, format!("cannot connect to {address}: {text}{hint}"))
 }
 
@@ -49,9 +53,9 @@ pub(super) fn is_of_a_pool(error: &tokio_postgres::Error) -> bool {
     has_code(error, &["26000", "42P05"])
 }
 
-/// Returns whether tables or functions are missing.
+/// Returns whether tables are missing.
 pub(super) fn is_missing_table(error: &tokio_postgres::Error) -> bool {
-    has_code(error, &["42P01", "42883", "3F000"])
+    has_code(error, &["42P01", "3F000"])
 }
 
 /// Returns whether the user lacks a permission.
@@ -85,7 +89,7 @@ fn kind_and_hint(code: &str) -> (ErrorKind, &'static str) {
             K::Misused,
             " (the user of the URL needs SELECT, INSERT, UPDATE and DELETE on the tables locker_*)",
         ),
-        "42P01" | "42883" | "3F000" => (K::Unavailable, " (the tables are gone: they are made again)"),
+        "42P01" | "3F000" => (K::Unavailable, " (the tables are gone: they are made again)"),
         _ => match &code[..2] {
             "08" | "25" | "40" | "53" | "54" | "55" | "57" | "58" | "XX" => (K::Unavailable, ""),
             _ => (K::Misused, ""),

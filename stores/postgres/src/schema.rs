@@ -89,6 +89,8 @@ async fn missing(session: &Session, schema: &str) -> Result<Option<String>, toki
                  OR pg_catalog.to_regprocedure('\"{schema}\".locker_timeline()') IS NULL THEN ''
              WHEN NOT pg_catalog.has_table_privilege('\"{schema}\".locker_boot', 'INSERT')
                  THEN 'permission denied to insert into table locker_boot'
+             WHEN NOT pg_catalog.has_table_privilege('\"{schema}\".locker_boot', 'DELETE')
+                 THEN 'permission denied to delete from table locker_boot'
              WHEN NOT pg_catalog.has_function_privilege('\"{schema}\".locker_timeline()', 'EXECUTE')
                  THEN 'permission denied for function locker_timeline'
          END"

@@ -2,8 +2,14 @@
 
 use super::{lanes::pause_unless_stable, server::Server};
 use crate::backend::Received;
-use locker_core::{background, backoff::Backoff, clock::Timestamp, error::Result};
-use std::mem::take;
+use locker_core::{
+    background,
+    backoff::Backoff,
+    clock::Timestamp,
+    diagnostics,
+    error::{ErrorKind, Result},
+};
+use std::mem::{replace, take};
 
 /// What hears messages to this process and keeps the tables in order.
 pub trait Listening: Send + 'static {
@@ -24,12 +30,13 @@ pub trait Listening: Send + 'static {
 
 /// Keeps a connection open. The future is dropped when the store ends.
 pub async fn keep_listening(server: &Server, mut listener: impl Listening) {
-    let (mut backoff, mut is_first) = (Backoff::default(), true);
+    let (mut backoff, mut is_first, mut has_warned) = (Backoff::default(), true, false);
     loop {
         match listener.open().await {
             Ok(session) => {
                 let since = Timestamp::now();
                 server.opens();
+                has_warned = false;
                 if !take(&mut is_first) {
                     server.tell(Received::Gap);
                 }
@@ -38,6 +45,12 @@ pub async fn keep_listening(server: &Server, mut listener: impl Listening) {
             }
             Err(error) => {
                 listener.failed().await;
+                if server.is_open()
+                    && error.kind() != ErrorKind::Unavailable
+                    && !replace(&mut has_warned, true)
+                {
+                    diagnostics::warn_aloud(&format!("{} is not listened to: {error}", server.address()));
+                }
                 server.fails(error);
                 background::sleep(backoff.next_delay()).await;
             }

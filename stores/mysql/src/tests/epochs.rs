@@ -107,7 +107,6 @@ async fn row_that_is_not_on_the_disk_is_waited_for() {
     let key = fresh("short");
     let version = one.write(write(&key, 0, b"x")).await;
     assert_eq!(one.read(&key).await.0, version);
-    assert!(!is_written().await);
     one.write(Write { holds: Duration::from_secs(60), ..write(&fresh("long"), 0, b"x") }).await;
     assert!(is_written().await);
     block_in_place(|| server.sql("UPDATE locker_meta SET quick=2"));
@@ -142,8 +141,9 @@ async fn longer_hold_needs_the_row() {
     let (url, database) = in_new_database(&server);
     let (party, key) = (party(&url).await, fresh("long"));
     let version = party.write(write(&key, 0, b"x")).await;
+    let epoch = Some(party.backend.epoch().id);
     block_in_place(|| server.sql(&format!("DELETE FROM {database}.locker_meta")));
-    let long = Write { holds: Duration::from_secs(60), ..write(&key, version, b"y") };
+    let long = Write { holds: Duration::from_secs(60), epoch, ..write(&key, version, b"y") };
     let outcome = in_time("an answer", party.backend.exchange(long)).await;
     assert!(!matches!(outcome, Ok(Outcome::Matched { .. })), "{outcome:?}");
 }
@@ -173,7 +173,7 @@ async fn making_of_the_tables_is_waited_for() {
     let script = schema_sql();
     let make = script.split(";\n").find(|sql| sql.contains("locker_meta (")).unwrap();
     let mut maker = block_in_place(|| {
-        server.client(&database).args(["-e", &format!("{make} FROM DUAL WHERE SLEEP(2)=0")]).spawn().unwrap()
+        server.client(&database).args(["-e", &format!("{make} FROM DUAL WHERE SLEEP(3)=0")]).spawn().unwrap()
     });
     let is_making = format!(
         "SELECT COUNT(*) FROM information_schema.processlist WHERE db='{database}' AND info LIKE 'CREATE%'"
@@ -300,6 +300,8 @@ async fn replication_goes_on_after_the_start_of_a_replica() {
     });
     let version = write_again(&one, &key).await;
     until("the copy", async || block_in_place(|| replica.try_sql(&copied)) == Ok(version.to_string())).await;
+    // A switch back to it would go on in its epoch.
+    assert_eq!(block_in_place(|| primary.sql("SELECT COUNT(*) FROM locker_boot")), "1");
     // A table in memory that is first read without the binary log is emptied without it: the replica keeps the row.
     block_in_place(|| primary.sql("SET sql_log_bin=0; TRUNCATE TABLE locker_boot"));
     let version = write_again(&one, &key).await;

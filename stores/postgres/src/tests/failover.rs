@@ -302,7 +302,8 @@ async fn longer_hold_needs_the_row() {
     let party = party(&server.url()).await;
     let key = fresh("long");
     let version = party.write(write(&key, 0, b"x")).await;
-    let long = || Write { holds: Duration::from_secs(60), ..write(&key, version, b"y") };
+    let epoch = Some(party.backend.epoch().id);
+    let long = || Write { holds: Duration::from_secs(60), epoch, ..write(&key, version, b"y") };
     let sleeper = Sleeper::start(&server, "UPDATE locker_meta SET swept = swept").await;
     let error = in_time("an error", party.backend.exchange(long())).await.unwrap_err();
     assert!(error.message().contains("lock timeout"), "{error:?}");
