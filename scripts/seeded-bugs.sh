@@ -36,9 +36,9 @@ faults() {
 12~$cas/round.rs~\*body != known\.stored\.body~true~every request writes
 13~$primitives/parts/wait_queue.rs~self\.silent\.push\(inbox\)~let _ = inbox~a stopped process is waited for once per waiter
 14~$primitives/parts/wait_queue.rs~self\.silent\.retain\(\|silent\| \*silent != id\.inbox\(\)\)~let _ = id~a process that was silent is passed over for ever
-15~$cas/time.rs~let end = self\.time \+ CAP \+ passed~let end = self.time + passed~a repeated write promises too little
-16~$cas/ticked.rs~\(time > known\.tick\.time\)\.then~(true).then~a clock is written that has not moved on
-17~$cas/ticked.rs~gaps: \(known\.tick\.gaps \+ gap\)\.max\(least\.since\(time\)\)~gaps: known.tick.gaps.max(least.since(time)) + gap - gap~a clock forgets how long it stood still
+15~$cas/time.rs~let end = self\.latest \+ passed~let end = Timestamp::from_micros(self.latest.as_micros() - CAP.as_micros() as u64) + passed~a repeated write promises too little
+16~$cas/ticked.rs~\(time > tick\.time\)\.then~(true).then~a clock is written that has not moved on
+17~$cas/ticked.rs~let wall = tick\.time \+ tick\.gaps \+ local\.since\(known\.at\)~let wall = time + tick.gaps~a clock forgets how long it stood still
 18~$cas/store/engine.rs~round\.must_be_durable\(\) && self\.was_behind~false && self.was_behind~a grant is kept although the clock was later than the step took it for
 TABLE
 }

@@ -1,6 +1,6 @@
 //! The row of `locker_boot`, which marks an epoch: it is gone after anything that may have lost writes.
 
-use super::{errors, schema::run_or_roll_back, session::Session, sql::NOW, url::Target};
+use super::{errors, session::Session, sql::NOW, url::Target};
 use locker_cas::served::SLACK;
 use locker_core::{error::Result, id::Id};
 
@@ -15,7 +15,7 @@ pub(super) async fn ensure(session: &Session, target: &Target) -> Result<()> {
              UPDATE \"{}\".locker_meta SET quick = true WHERE NOT quick; COMMIT",
             target.schema
         );
-        run_or_roll_back(session, &flag).await.map_err(|error| errors::of_statement(&error).error)?;
+        session.transact(&flag).await.map_err(|error| errors::of_statement(&error).error)?;
     }
     Ok(())
 }

@@ -108,17 +108,7 @@ async fn make_row(session: &Session, schema: &str) -> Result<(), tokio_postgres:
          SET LOCAL lock_timeout TO '{LOCK_LIMIT}'; \
          LOCK TABLE \"{schema}\".locker_meta IN SHARE ROW EXCLUSIVE MODE;\n{row}; COMMIT"
     );
-    run_or_roll_back(session, &sql).await
-}
-
-/// Runs a transaction.
-pub(super) async fn run_or_roll_back(session: &Session, sql: &str) -> Result<(), tokio_postgres::Error> {
-    let done = session.run(sql).await;
-    if done.is_err() {
-        // The first error says what is wrong. If this one fails, too, the connection has ended.
-        let _ = session.run("ROLLBACK").await;
-    }
-    done
+    session.transact(&sql).await
 }
 
 async fn create(session: &Session, schema: &str) -> Result<(), tokio_postgres::Error> {
@@ -135,7 +125,7 @@ async fn create(session: &Session, schema: &str) -> Result<(), tokio_postgres::E
          {schema_line} {}; COMMIT",
         schema_sql(schema).trim_end().trim_end_matches(';')
     );
-    run_or_roll_back(session, &sql).await
+    session.transact(&sql).await
 }
 
 /// The advisory lock of processes that make the tables: `locker` in ASCII.

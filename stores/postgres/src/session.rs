@@ -139,6 +139,16 @@ impl Session {
         self.client.batch_execute(sql).await
     }
 
+    /// Runs a transaction, from `BEGIN` to `COMMIT`.
+    pub(super) async fn transact(&self, sql: &str) -> Result<(), tokio_postgres::Error> {
+        let done = self.run(sql).await;
+        if done.is_err() {
+            // The first error says what is wrong. If this one fails, too, the connection has ended.
+            let _ = self.run("ROLLBACK").await;
+        }
+        done
+    }
+
     /// Runs a statement that is not kept.
     pub(super) async fn query_once(
         &self,
