@@ -222,8 +222,9 @@ impl World {
     fn commit(&mut self, change: impl FnOnce(&mut Tables)) {
         let before = self.tables;
         change(&mut self.tables);
-        if self.is_lossy && self.tables != before {
-            self.older.push((before, WRITTEN));
+        let older = (before, WRITTEN);
+        if self.is_lossy && self.tables != before && !self.older.contains(&older) {
+            self.older.push(older);
         }
     }
 
