@@ -97,6 +97,12 @@ impl Holders {
         }
     }
 
+    /// Returns the highest fence of a hold.
+    #[cfg(feature = "_cas")]
+    pub(super) fn highest_fence(&self) -> Option<u64> {
+        self.by_name.values().map(|holder| holder.fence).max()
+    }
+
     /// Returns the fence of the renewed hold. Returns `None` if there is no such hold.
     pub(super) fn renew(&mut self, name: Id, until: Timestamp) -> Option<u64> {
         let holder = self.by_name.get_mut(&name)?;
