@@ -38,7 +38,7 @@ struct Rules {
     waits_written: bool,
     /// Also by others: the row says for how long.
     all_wait_written: bool,
-    /// Whoever raises the longest hold says so.
+    /// The process that raises the longest hold marks that.
     raises_with_mark: bool,
     /// A write names the epoch.
     names_epoch: bool,

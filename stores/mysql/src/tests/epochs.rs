@@ -95,7 +95,8 @@ async fn lossy_first_grants_need_a_quiet_time() {
     }
 }
 
-/// A process that waits for the disk was killed. Whoever comes, or grants for as long, waits in its place.
+/// A process that waits for the disk was killed. The next process that opens the store, or that grants for as long,
+/// waits in its place.
 #[tokio::test(flavor = "multi_thread")]
 async fn row_that_is_not_on_the_disk_is_waited_for() {
     let Some(server) = MysqlServer::with(&["--innodb-flush-log-at-trx-commit=0"]) else { return };
