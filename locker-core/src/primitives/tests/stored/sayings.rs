@@ -1,6 +1,9 @@
 //! What a state says of itself agrees with what it does.
 
-use super::{Act, Machine, Seen, any_acts, plain, requests::id};
+use super::{
+    Act, Machine, Seen, any_acts, plain,
+    requests::{id, ids},
+};
 use crate::{
     clock::Timestamp,
     id::Id,
@@ -97,19 +100,26 @@ proptest! {
         let mut machine = Machine::for_acts(&acts);
         for act in acts.iter().skip(1) {
             let seen = settled(&mut machine, act);
-            let (holders, waiting) = (seen.inspected.holders.len(), seen.inspected.waiting);
-            let placed = seen.places.iter().filter(|place| place.is_some()).count();
-            prop_assert_eq!(placed as u64, waiting, "after {:?}", act);
+            let waiting = usize::try_from(seen.inspected.waiting).unwrap();
+            let holders = seen.inspected.holders.len();
+            let placed: Vec<_> =
+                ids().zip(&seen.places).filter(|(_, place)| place.is_some()).map(|(id, _)| id).collect();
+            // A process that is silent waits, and has no places.
+            let passed_over: Vec<_> =
+                seen.inspected.waiters.iter().filter(|waiter| !placed.contains(waiter)).collect();
+            prop_assert_eq!(placed.len() + passed_over.len(), waiting, "after {:?}", act);
+            let is_heard = |silent: &Id| placed.iter().any(|heard| heard.inbox() == silent.inbox());
+            prop_assert!(!passed_over.into_iter().any(is_heard), "after {:?}", act);
             if act.back.is_zero() && !matches!(machine.state, AnyState::RateLimiter(_)) {
-                prop_assert_eq!(seen.users, holders + placed, "after {:?}", act);
+                prop_assert_eq!(seen.users, holders + waiting, "after {:?}", act);
                 let is_in_use = seen.users > 0 || is_set(&machine.state, &seen.inspected);
                 prop_assert_eq!(seen.is_in_use, is_in_use, "after {:?}", act);
-                prop_assert!(!is_hold(&machine.state) || seen.has_waiters == (placed > 0), "after {:?}", act);
+                prop_assert!(!is_hold(&machine.state) || seen.has_waiters == (waiting > 0), "after {:?}", act);
                 let permits = seen.inspected.holders.iter().map(|held| held.permits).sum();
                 let is_counted = matches!(machine.state, AnyState::Semaphore(_));
                 prop_assert!(!is_counted || seen.inspected.used == Some(permits), "after {:?}", act);
             }
-            prop_assert!(!(seen.is_idle && (placed > 0 || holders > 0)), "after {:?}", act);
+            prop_assert!(!(seen.is_idle && (waiting > 0 || holders > 0)), "after {:?}", act);
         }
     }
 
