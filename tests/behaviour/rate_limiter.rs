@@ -240,10 +240,11 @@ pub(crate) async fn inspecting_gives_nothing_back(locker: Locker) {
                 let limiter = locker.rate_limiter(&name, quota).tokens(2).timeout(GENEROUS);
                 limiter.acquire().await.unwrap();
                 limiter.acquire().await.unwrap();
-                let seen = admin.inspect(&admin.key("rate", &name)).await.unwrap();
+                let seen = admin.inspect(&admin.key("rate", &name)).await.unwrap().unwrap();
                 let again = limiter.try_acquire().await.unwrap();
-                if started.elapsed() < SECOND * 2 {
-                    assert_eq!(seen.map(|seen| (seen.used, seen.waiting)), Some((Some(2), 0)), "{quota:?}");
+                // A store that counts by its own ticks may be behind this process, and have it wait still.
+                if started.elapsed() < SECOND * 2 && seen.waiting == 0 {
+                    assert_eq!(seen.used, Some(2), "{quota:?}");
                     return assert_eq!(again, None, "{quota:?}");
                 }
             }

@@ -45,7 +45,7 @@ async fn connect(store: &Store, format: KeyFormat) -> Locker {
 /// The line of the function below.
 const WITHDRAW: u32 = line!() + 3;
 
-#[lock_on_argument(expr = "1s", name = "bank.withdraw", args(card, amount), locker = locker, guard = guard)]
+#[lock_on_argument(expr = "6s", name = "bank.withdraw", args(card, amount), locker = locker, guard = guard)]
 async fn withdraw(
     locker: &Locker,
     card: &str,

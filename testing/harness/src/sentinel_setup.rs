@@ -1,6 +1,6 @@
 //! A master, its replicas, and the sentinels that watch them.
 
-use crate::{RedisServer, Signal, eventually};
+use crate::{GENEROUS, RedisServer, Signal, eventually, eventually_within};
 use std::{
     collections::{BTreeSet, HashMap},
     time::Duration,
@@ -121,10 +121,11 @@ impl SentinelSetup {
     /// Waits until another server than `former` is the master, and returns its number.
     ///
     /// # Panics
-    /// If that takes longer than [`GENEROUS`](crate::GENEROUS).
+    /// If that takes longer than three times [`GENEROUS`](crate::GENEROUS).
     #[must_use]
     pub fn successor(&self, former: usize) -> usize {
-        eventually("another master", || self.master().filter(|master| *master != former))
+        // After a pause of the machine, sentinels do nothing for 30 s.
+        eventually_within(3 * GENEROUS, "another master", || self.master().filter(|master| *master != former))
     }
 
     /// Makes the sentinels appoint another master, while the present one lives. Returns the number of the new one.
