@@ -31,7 +31,7 @@ use locker_core::{
     store::{Description, Store, opening::Opening},
     sync::lock,
 };
-use locker_harness::eventually;
+use locker_harness::{GENEROUS, eventually, while_the_machine_runs};
 use locker_runtime::Locker;
 use std::{
     sync::{
@@ -53,7 +53,9 @@ fn world() -> String {
 }
 
 fn store(world: &str, parameters: &str) -> Arc<CasStore<Fake>> {
-    fake::open(&format!("{world}?{parameters}"), &Opening::default()).unwrap()
+    let mut opening = Opening::default();
+    opening.network.command_timeout = GENEROUS;
+    fake::open(&format!("{world}?{parameters}"), &opening).unwrap()
 }
 
 fn call(store: &CasStore<Fake>, key: &Key, request: &Request) -> Result<Reply> {

@@ -1,6 +1,7 @@
 //! How late this machine runs what is due, for tests that check how long something takes.
 
 use std::{
+    fmt::Display,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -37,4 +38,24 @@ impl Lateness {
     pub fn worst(&self) -> Duration {
         Duration::from_micros(self.0.load(Ordering::Relaxed))
     }
+}
+
+/// A time by which a machine that runs is not late.
+const LATE: Duration = Duration::from_millis(400);
+
+/// Runs a law about times. If it is broken while this machine stands still, that shows nothing, and it is run again.
+///
+/// # Panics
+/// If the law is broken while the machine runs, or ten times.
+pub fn while_the_machine_runs<E: Display>(mut law: impl FnMut() -> Result<(), E>) {
+    for _ in 0..10 {
+        let machine = Lateness::measure();
+        let Err(broken) = law() else { return };
+        assert!(
+            machine.worst() > LATE,
+            "{broken}, on a machine that was late by {:?} at most",
+            machine.worst()
+        );
+    }
+    panic!("this machine is too busy for a law about times");
 }

@@ -30,7 +30,7 @@ pub use cluster_setup::ClusterSetup;
 pub use corpus::corpus;
 pub use ensemble::{Ensemble, Kind, Single};
 pub use etcd_server::{Etcd, EtcdCluster, EtcdServer};
-pub use lateness::Lateness;
+pub use lateness::{Lateness, while_the_machine_runs};
 pub use mysql_server::MysqlServer;
 pub use pgbouncer::PgBouncer;
 pub use ports::free_port;
