@@ -12,6 +12,14 @@ pub const LONGEST: Duration = Duration::from_secs(10 * 366 * 24 * 3600);
 /// The greatest count: 2^53 - 1, up to which every store counts exactly.
 pub const MAX_COUNT: u64 = (1 << 53) - 1;
 
+/// Reads a duration such as `1m 30s`. Returns `None` if the text is none, or has more than 15 digits.
+#[must_use]
+pub fn parse_duration(text: &str) -> Option<Duration> {
+    // humantime 2.4 panics at some sums right above the longest duration (its issue 66). Those have more digits.
+    let digits = text.bytes().filter(u8::is_ascii_digit).count();
+    if digits <= 15 { humantime::parse_duration(text).ok() } else { None }
+}
+
 /// Returns an error of kind `Misused`.
 ///
 /// # Errors
@@ -44,4 +52,18 @@ pub fn check_count(name: &str, number: u64) -> Result<()> {
         return Ok(());
     }
     misused(format!("{name} {number} is out of range: give at most {MAX_COUNT}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_of_too_many_digits_is_no_duration() {
+        assert_eq!(parse_duration("1m 30s"), Some(Duration::from_secs(90)));
+        assert_eq!(parse_duration("999999999999999ns"), Some(Duration::from_nanos(999_999_999_999_999)));
+        for text in ["1", "90 fortnights", "18446744073709551615s 1000ms", "584542046090y 19755615s 1000ms"] {
+            assert_eq!(parse_duration(text), None, "{text}");
+        }
+    }
 }

@@ -3,7 +3,10 @@
 //! `%` and two hexadecimal digits stand for a byte, in each part. A password may contain `/`, `:` and `@` as they are,
 //! because the last `@` ends it. No error shows more of a URL than the name of a parameter.
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    ranges::parse_duration,
+};
 use percent_encoding::percent_decode_str;
 use std::{borrow::Cow, fmt, net::Ipv6Addr};
 
@@ -141,8 +144,8 @@ impl Host {
 #[must_use]
 pub fn are_same_value(one: &str, other: &str) -> bool {
     let values = [one, other].map(|text| percent_decode_str(text).decode_utf8_lossy());
-    let durations = values.each_ref().map(|text| humantime::parse_duration(text));
-    values[0] == values[1] || matches!(durations, [Ok(one), Ok(other)] if one == other)
+    let durations = values.each_ref().map(|text| parse_duration(text));
+    values[0] == values[1] || matches!(durations, [Some(one), Some(other)] if one == other)
 }
 
 /// Returns host and port as in a URL: an IPv6 address has brackets.

@@ -79,6 +79,10 @@ fn of_literal(literal: &Lit) -> Result<Duration> {
         Lit::Int(int) => int.base10_parse().map(Duration::from_secs),
         Lit::Float(float) => Duration::try_from_secs_f64(float.base10_parse()?)
             .or_else(|error| refuse(&format!("not a duration: {error}"))),
+        // humantime 2.4 panics at some sums of more digits (its issue 66).
+        Lit::Str(text) if text.value().bytes().filter(u8::is_ascii_digit).count() > 15 => {
+            refuse("not a duration: it has more than 15 digits")
+        }
         Lit::Str(text) => humantime::parse_duration(&text.value()).or_else(|error| {
             refuse(&format!("not a duration: {error}; write it like \"10s\", \"500ms\" or \"1m 30s\""))
         }),
@@ -116,6 +120,12 @@ mod tests {
     fn text_is_humantime() {
         assert_eq!(known("\"800ms\""), Duration::from_millis(800));
         assert_eq!(known("\"1m 30s\""), Duration::from_secs(90));
+    }
+
+    #[test]
+    fn text_with_too_many_digits_is_refused() {
+        assert_eq!(known("\"100000000000000ns\""), Duration::from_secs(100_000));
+        assert!(error("\"18446744073709551615s 1000ms\"").contains("more than 15 digits"));
     }
 
     #[test]

@@ -21,7 +21,7 @@ use locker_core::{
     error::{Error, ErrorKind, Result},
     id::Id,
     process::{PerProcess, world::Inhabitant},
-    ranges::misused,
+    ranges::{misused, parse_duration},
     store::opening::Opening,
     sync::{Mutex, lock},
 };
@@ -136,15 +136,14 @@ pub(super) fn backend_in(world: Arc<World>, parameters: &str) -> Result<Fake> {
             Some(("clock", "ticked")) => is_ticked = true,
             Some(("clock", "served")) => is_ticked = false,
             Some(("delay", delay)) => {
-                fake.delay = humantime::parse_duration(delay).or_else(|_| misused("a wrong delay"))?;
+                fake.delay = parse_duration(delay).map_or_else(|| misused("a wrong delay"), Ok)?;
             }
             Some(("faults", faults)) => fake.faults = faults.parse().or_else(|_| misused("wrong faults"))?,
             Some(("largest", bytes)) => {
                 fake.largest = bytes.parse().or_else(|_| misused("a wrong size"))?;
             }
             Some(("quiet", quiet)) => {
-                fake.world
-                    .begin_epoch(humantime::parse_duration(quiet).or_else(|_| misused("a wrong time"))?);
+                fake.world.begin_epoch(parse_duration(quiet).map_or_else(|| misused("a wrong time"), Ok)?);
             }
             _ => return misused("fake:// has the parameters clock, delay, faults, largest and quiet"),
         }

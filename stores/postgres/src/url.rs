@@ -2,6 +2,7 @@
 
 use locker_core::{
     error::Result,
+    ranges::parse_duration,
     store::{
         opening::Opening,
         url::{Form, Host, Hosts, StoreUrl},
@@ -65,9 +66,9 @@ pub(super) fn read(url: &str, opening: &Opening) -> Result<Target> {
             Some(Ok(lanes @ 1..=64)) => lanes,
             Some(_) => return Err(url.wrong_parameter("lanes", "is not a number from 1 to 64")),
         },
-        poll: match url.parameter("poll").map(humantime::parse_duration) {
+        poll: match url.parameter("poll").map(parse_duration) {
             None => Duration::from_millis(100),
-            Some(Ok(poll)) if (SHORTEST_POLL..=LONGEST_POLL).contains(&poll) => poll,
+            Some(Some(poll)) if (SHORTEST_POLL..=LONGEST_POLL).contains(&poll) => poll,
             Some(_) => return Err(url.wrong_parameter("poll", "is not a duration from 10ms to 10s")),
         },
         schema: schema(&url)?,
