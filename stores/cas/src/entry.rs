@@ -103,7 +103,7 @@ impl Stored {
             || Error::new(ErrorKind::Conflict, "the key has a value that cannot be read: it is damaged");
         let entry: Entry = postcard::from_bytes(body).map_err(|error| damaged().with_source(error))?;
         let stamp = number(stamp);
-        if entry.last_fence().max(stamp) > HIGHEST_FENCE {
+        if entry.last_fence().max(stamp) > HIGHEST_FENCE || entry.is_held_above_its_last_fence() {
             return Err(damaged());
         }
         let stamp = Timestamp::from_micros(stamp);
@@ -260,6 +260,13 @@ impl Entry {
         self.state.as_ref()?.exclusive_holder()
     }
 
+    /// Whether the next fence may not be higher than that of the holder.
+    fn is_held_above_its_last_fence(&self) -> bool {
+        let is_above =
+            |state: &AnyState| state.exclusive_holder().is_some_and(|(fence, _)| fence > state.last_fence());
+        self.state.as_ref().is_some_and(is_above)
+    }
+
     /// Returns how long the longest hold lasts after `now`.
     pub(super) fn holds_for(&self, now: Timestamp) -> Duration {
         match self.state.as_ref().map_or(now, AnyState::held_until) {
@@ -295,11 +302,40 @@ impl Entry {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use locker_core::{
+        key::Key,
+        primitives::{HoldKind, record},
+    };
+
+    const LEASE: Duration = Duration::from_secs(60);
 
     fn read(last_fence: u64, stamp: u64) -> Result<Stored> {
         let entry = Entry { last_fence, ..Entry::default() };
         let stamp = Timestamp::from_micros(stamp);
         Stored::from_bytes(&Stored { body: entry.to_bytes(), stamp, ..Stored::default() }.to_bytes())
+    }
+
+    /// The next holder got a lower fence than the present one.
+    #[test]
+    fn holder_above_the_last_fence_is_damaged() {
+        let (key, now, id) = (Key::new("k"), Timestamp::from_micros(1 << 50), Id::random());
+        let begin = record::Ask::default().begin(id, LEASE, None);
+        for request in [HoldKind::Lock.acquire(id, LEASE, None), Request::Record(begin)] {
+            let (mut entry, mut notifications) = (Entry::default(), Vec::new());
+            entry.step(&request, &mut Context::new(&key, now, &mut notifications));
+            let fence = entry.exclusive_holder().expect("a holder").0;
+            let [present, lower] = [fence, fence - 1].map(|fence| postcard::to_stdvec(&fence).unwrap());
+            let body = entry.to_bytes();
+            let places = (0..body.len()).filter(|at| body[*at..].starts_with(&present)).collect::<Vec<_>>();
+            // One of the holder, and the last one.
+            assert_eq!(places.len(), 2, "{request:?}");
+            let damaged = places.into_iter().filter(|at| {
+                let mut body = body.clone();
+                body.splice(*at..at + present.len(), lower.iter().copied());
+                Stored::from_bytes(&Stored { body, ..Stored::default() }.to_bytes()).is_err()
+            });
+            assert_eq!(damaged.count(), 1, "{request:?}");
+        }
     }
 
     /// Two holders got the highest of all fences. After a grant at a later time, nobody could read the value.
