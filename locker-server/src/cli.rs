@@ -15,7 +15,7 @@ use crate::{
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 use clap::ValueEnum;
 use clap::{Arg, ArgGroup, Args, Parser, Subcommand, builder::BoolishValueParser};
-use locker_runtime::Named;
+use locker_runtime::{Named, private::bindings::parse_duration};
 use std::{
     convert::Infallible, ffi::OsString, net::SocketAddr, num::NonZeroUsize, path::PathBuf, time::Duration,
 };
@@ -612,7 +612,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
-    match humantime::parse_duration(text) {
+    match parse_duration(text) {
         Ok(time) if time <= MAX_TIME => Ok(time),
         Ok(_) => Err("give at most 10 years".into()),
         Err(_) if text.starts_with('-') => {

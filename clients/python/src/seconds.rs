@@ -1,6 +1,7 @@
 //! Times and numbers as Python programs give them.
 
 use crate::errors::misused;
+use locker_runtime::private::bindings::parse_duration;
 use pyo3::{
     exceptions::PyOverflowError,
     prelude::*,
@@ -28,7 +29,7 @@ impl<'py> FromPyObject<'_, 'py> for Seconds {
             return of_number(number).map(Self).map_err(refused);
         }
         if let Ok(text) = value.cast::<PyString>() {
-            return humantime::parse_duration(&text.to_cow()?).map(Self).map_err(|_| refused(ACCEPTED));
+            return parse_duration(&text.to_cow()?).map(Self).map_err(|_| refused(ACCEPTED));
         }
         if value.is_instance_of::<PyDelta>() {
             return value.extract().map(Self).map_err(|_: PyErr| refused(NEGATIVE));

@@ -145,7 +145,7 @@ impl Host {
 pub fn are_same_value(one: &str, other: &str) -> bool {
     let values = [one, other].map(|text| percent_decode_str(text).decode_utf8_lossy());
     let durations = values.each_ref().map(|text| parse_duration(text));
-    values[0] == values[1] || matches!(durations, [Some(one), Some(other)] if one == other)
+    values[0] == values[1] || matches!(durations, [Ok(one), Ok(other)] if one == other)
 }
 
 /// Returns host and port as in a URL: an IPv6 address has brackets.

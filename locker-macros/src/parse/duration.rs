@@ -79,7 +79,8 @@ fn of_literal(literal: &Lit) -> Result<Duration> {
         Lit::Int(int) => int.base10_parse().map(Duration::from_secs),
         Lit::Float(float) => Duration::try_from_secs_f64(float.base10_parse()?)
             .or_else(|error| refuse(&format!("not a duration: {error}"))),
-        // humantime 2.4 panics at some sums of more digits (its issue 66).
+        // humantime 2.4 panics at some sums right above the longest duration (its issue 66): 12 digits or more for the
+        // years, and 4 for a second beside them.
         Lit::Str(text) if text.value().bytes().filter(u8::is_ascii_digit).count() > 15 => {
             refuse("not a duration: it has more than 15 digits")
         }

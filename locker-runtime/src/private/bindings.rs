@@ -41,7 +41,7 @@ use locker_core::{
     primitives::{HoldKind, Value, rate_limiter::Quota},
     process::{OfProcess, PerProcess, Process},
 };
-pub use locker_core::{background::ended, blocking::Rest, primitives::record::Slots};
+pub use locker_core::{background::ended, blocking::Rest, primitives::record::Slots, ranges::parse_duration};
 use std::{
     fmt,
     future::Future,

@@ -136,14 +136,14 @@ pub(super) fn backend_in(world: Arc<World>, parameters: &str) -> Result<Fake> {
             Some(("clock", "ticked")) => is_ticked = true,
             Some(("clock", "served")) => is_ticked = false,
             Some(("delay", delay)) => {
-                fake.delay = parse_duration(delay).map_or_else(|| misused("a wrong delay"), Ok)?;
+                fake.delay = parse_duration(delay).or_else(|_| misused("a wrong delay"))?;
             }
             Some(("faults", faults)) => fake.faults = faults.parse().or_else(|_| misused("wrong faults"))?,
             Some(("largest", bytes)) => {
                 fake.largest = bytes.parse().or_else(|_| misused("a wrong size"))?;
             }
             Some(("quiet", quiet)) => {
-                fake.world.begin_epoch(parse_duration(quiet).map_or_else(|| misused("a wrong time"), Ok)?);
+                fake.world.begin_epoch(parse_duration(quiet).or_else(|_| misused("a wrong time"))?);
             }
             _ => return misused("fake:// has the parameters clock, delay, faults, largest and quiet"),
         }

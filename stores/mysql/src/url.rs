@@ -66,7 +66,7 @@ pub(super) fn read(url: &str, opening: &Opening) -> Result<Target> {
         },
         poll: match url.parameter("poll").map(parse_duration) {
             None => Duration::from_millis(100),
-            Some(Some(poll)) if (SHORTEST_POLL..=LONGEST_POLL).contains(&poll) => poll,
+            Some(Ok(poll)) if (SHORTEST_POLL..=LONGEST_POLL).contains(&poll) => poll,
             Some(_) => return Err(url.wrong_parameter("poll", "is not a duration from 10ms to 1s")),
         },
         address: format!("mysql://{}/{database}", places.join(",")),

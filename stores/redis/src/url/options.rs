@@ -82,7 +82,7 @@ fn replicas(url: &StoreUrl, command_timeout: Duration) -> Result<Option<Replicas
 
 fn duration(url: &StoreUrl, name: &str, why: &str) -> Result<Option<Duration>> {
     let Some(value) = url.parameter(name) else { return Ok(None) };
-    let value = parse_duration(value).ok_or_else(|| url.wrong_parameter(name, why))?;
+    let value = parse_duration(value).map_err(|_| url.wrong_parameter(name, why))?;
     check_range(name, value, SHORTEST)?;
     Ok(Some(value))
 }
