@@ -314,7 +314,7 @@ pub(crate) async fn names_in_use_are_listed_and_idle_ones_are_not(locker: Locker
     let guard = locker.lock(&name).acquire().await.unwrap();
     locker.counter(&name).add(3).await.unwrap();
     locker.event(&name).send("x").await.unwrap();
-    locker.rate_limiter(&name, Quota::fixed_window(2, MINUTE * 600)).acquire().await.unwrap();
+    locker.rate_limiter(&name, Quota::fixed_window(2, MINUTE * 10)).acquire().await.unwrap();
     assert_eq!(listed().await, ["counter", "event", "lock", "rate"]);
     guard.release().await.unwrap();
     locker.event(&name).reset().await.unwrap();

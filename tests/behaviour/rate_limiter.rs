@@ -240,11 +240,13 @@ pub(crate) async fn inspecting_gives_nothing_back(locker: Locker) {
                 let limiter = locker.rate_limiter(&name, quota).tokens(2).timeout(GENEROUS);
                 limiter.acquire().await.unwrap();
                 limiter.acquire().await.unwrap();
-                let seen = admin.inspect(&admin.key("rate", &name)).await.unwrap().unwrap();
+                let seen = admin.inspect(&admin.key("rate", &name)).await.unwrap();
                 let again = limiter.try_acquire().await.unwrap();
-                // A store that counts by its own ticks may be behind this process, and have it wait still.
-                if started.elapsed() < SECOND * 2 && seen.waiting == 0 {
-                    assert_eq!(seen.used, Some(2), "{quota:?}");
+                if started.elapsed() < SECOND * 2 {
+                    let seen = seen.map(|seen| (seen.used, seen.waiting));
+                    // The clock of a store that ticks may be behind: the second call is not due by it.
+                    let is_behind = seen == Some((Some(2), 1));
+                    assert!(is_behind || seen == Some((Some(2), 0)), "{quota:?}: {seen:?}");
                     return assert_eq!(again, None, "{quota:?}");
                 }
             }

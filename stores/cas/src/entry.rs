@@ -260,7 +260,7 @@ impl Entry {
         self.state.as_ref()?.exclusive_holder()
     }
 
-    /// Whether the next fence may not be higher than that of the holder.
+    /// Whether the next fence could be as low as the holder's.
     fn is_held_above_its_last_fence(&self) -> bool {
         let is_above =
             |state: &AnyState| state.exclusive_holder().is_some_and(|(fence, _)| fence > state.last_fence());

@@ -2,8 +2,15 @@
 
 #![allow(clippy::missing_panics_doc, reason = "a law that is broken panics")]
 
+use locker_harness::Lateness;
 use locker_runtime::{ErrorKind, Locker};
-use std::time::{Duration, Instant};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
 
 /// How long anybody waits. A hold that others keep alive by what they do never ends, so this is no measure of speed.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -114,4 +121,30 @@ pub async fn waiters_hear_of_other_processes(url: &str) {
     passed.unwrap();
     assert_eq!(message.unwrap(), "now");
     assert!(took < secs(4.0), "they would ask again after 5 s on their own: {took:?}");
+}
+
+/// The write of a process that is far away, behind a delay of 800 ms, always comes after a tick that others make. It is
+/// repeated, and then counts all the same.
+pub async fn far_process_is_served_beside_ticks(near: Locker, far: &Locker) {
+    let rounds = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&rounds);
+    let ticks = tokio::spawn(async move {
+        loop {
+            if let Ok(guard) = near.lock("near").acquire().await {
+                drop(guard.release().await);
+                counted.fetch_add(1, Ordering::Relaxed);
+            }
+            tokio::time::sleep(secs(0.1)).await;
+        }
+    });
+    for _ in 0..3 {
+        let (machine, asked) = (Lateness::measure(), Instant::now());
+        // A release waits for a third of the lease.
+        let guard = far.lock("far").lease(secs(90.0)).timeout(PATIENCE).acquire().await.unwrap();
+        let took = asked.elapsed();
+        assert!(took < secs(10.0) + machine.worst(), "it starves: {took:?}");
+        guard.release().await.unwrap();
+    }
+    ticks.abort();
+    assert!(rounds.load(Ordering::Relaxed) > 3);
 }

@@ -103,10 +103,7 @@ fn full_value_refuses_no_renewal() {
 fn busy_processes_starve_nobody() {
     const MOST: u64 = 1_000;
     let (world, key, is_over) = (world(), Key::new("busy"), AtomicBool::new(false));
-    // A store gives up on a busy key after a time. The law counts writes, so the time is long here.
-    let mut patient = Opening::default();
-    patient.network.command_timeout = Duration::from_secs(30);
-    let process = || fake::open(&format!("{world}?delay=4ms"), &patient).unwrap();
+    let process = || store(&world, "delay=4ms");
     let add = |store: &CasStore<Fake>| {
         call(store, &key, &Request::Counter(counter::Request::Add { id: Id::random(), by: 1 }))
     };

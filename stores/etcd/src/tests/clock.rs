@@ -204,7 +204,6 @@ async fn visits_do_not_prolong_the_life_of_a_value() {
     .await;
 }
 
-/// The write of a process that is far away always comes after a tick. It is repeated, and then counts all the same.
 #[tokio::test]
 async fn distant_process_is_served_beside_ticks() {
     let Some(server) = EtcdServer::start() else { return };
@@ -212,21 +211,7 @@ async fn distant_process_is_served_beside_ticks() {
     let proxy = Proxy::to(server.port());
     let far = open_far(&proxy).await;
     proxy.set(Fault::Delay(Duration::from_millis(400)));
-    let ticks = tokio::spawn(async move {
-        loop {
-            if let Ok(guard) = near.lock("near").acquire().await {
-                drop(guard.release().await);
-            }
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-    });
-    for _ in 0..3 {
-        let guard =
-            in_time("a lock over 800 ms", far.lock("far").lease(3 * GENEROUS).acquire()).await.unwrap();
-        assert!(guard.check().is_ok());
-        in_time("its release", guard.release()).await.unwrap();
-    }
-    ticks.abort();
+    processes::far_process_is_served_beside_ticks(near, &far).await;
 }
 
 async fn open_far(proxy: &Proxy) -> Locker {

@@ -3,6 +3,7 @@
 use super::*;
 use locker_core::id::Id;
 use locker_harness::ZookeeperCluster;
+use locker_laws as processes;
 use locker_runtime::{Guard, Quota};
 use std::time::Instant;
 
@@ -347,7 +348,6 @@ async fn limits_fill_up_while_nobody_is_connected() {
     assert!(!take().await, "there was one token");
 }
 
-/// The write of a process that is far away always comes after a tick. It is repeated, and then counts all the same.
 #[tokio::test]
 async fn distant_process_is_served_beside_ticks() {
     let Some(server) = ZookeeperServer::start() else { return };
@@ -357,21 +357,7 @@ async fn distant_process_is_served_beside_ticks() {
     opening.network.command_timeout = GENEROUS;
     let far = locker(&format!("zk://127.0.0.1:{}", proxy.port()), &opening).await;
     proxy.set(Fault::Delay(Duration::from_millis(400)));
-    let ticks = tokio::spawn(async move {
-        loop {
-            if let Ok(guard) = near.lock("near").acquire().await {
-                drop(guard.release().await);
-            }
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-    });
-    for _ in 0..3 {
-        let guard =
-            in_time("a lock over 800 ms", far.lock("far").lease(3 * GENEROUS).acquire()).await.unwrap();
-        assert!(guard.check().is_ok());
-        in_time("its release", guard.release()).await.unwrap();
-    }
-    ticks.abort();
+    processes::far_process_is_served_beside_ticks(near, &far).await;
 }
 
 /// The release of a visit leaves its time behind, also of one that ends right after it.
