@@ -209,6 +209,7 @@ fn wrong_options_are_named() {
         (&["--in-seconds", "1e9"], "--in-seconds"),
         (&["--grace", "soon"], "--grace"),
         (&["--grace", "11y"], "--grace"),
+        (&["--grace", "18446744073709551615s 1000ms"], "--grace"),
         (&["--max-requests", "-1"], "'-1' for '--max-requests <N>'"),
         (&["--max-names", "-1"], "'-1' for '--max-names <N>'"),
         (&["--in-seconds", "-1"], "greater than 0"),

@@ -742,6 +742,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"keep": "11y"}, "keep='11y' is too long: give at most 10 years"),
     ({"keep": -1}, "keep=-1: give seconds"),
     ({"keep": "daily"}, "keep='daily': give seconds"),
+    ({"keep": "18446744073709551615s 1000ms"}, "keep='18446744073709551615s 1000ms': give seconds"),
     (
         {"keep": 0, "after_crash": "refuse"},
         "keep 0s forgets a crash at once: keep results, or run again after a crash",
