@@ -123,6 +123,11 @@ macro_rules! primitives {
                 match self { $(Self::$name(state) => state.place(id)),+ }
             }
 
+            /// Returns the highest fence of those who hold, 0 if nobody does.
+            pub fn held_fence(&self) -> u64 {
+                match self { $(Self::$name(state) => state.held_fence()),+ }
+            }
+
             /// Returns when the last hold ends without a renewal.
             pub fn held_until(&self) -> Timestamp {
                 match self { $(Self::$name(state) => state.held_until()),+ }

@@ -34,34 +34,12 @@ pub type Request = HoldRequest<Permits>;
 /// - every request may be repeated with the same id, and a repeated request does not resize;
 /// - no copy of a renewal or release with an idempotency key has an effect after a retry.
 #[derive(Clone, Debug, Default)]
-#[cfg_attr(feature = "_cas", derive(serde::Serialize, serde::Deserialize), serde(try_from = "Stored"))]
+#[cfg_attr(feature = "_cas", derive(serde::Serialize, serde::Deserialize))]
 pub struct State {
     size: u64,
     last_fence: u64,
     holders: Holders,
     waiters: WaitQueue<Permits>,
-}
-
-/// A state before it is known that the next fence is higher than those of all holders.
-#[cfg(feature = "_cas")]
-#[derive(serde::Deserialize)]
-struct Stored {
-    size: u64,
-    last_fence: u64,
-    holders: Holders,
-    waiters: WaitQueue<Permits>,
-}
-
-#[cfg(feature = "_cas")]
-impl TryFrom<Stored> for State {
-    type Error = &'static str;
-
-    fn try_from(Stored { size, last_fence, holders, waiters }: Stored) -> Result<Self, Self::Error> {
-        if holders.highest_fence().is_some_and(|highest| highest > last_fence) {
-            return Err("a holder has a higher fence than the last one");
-        }
-        Ok(Self { size, last_fence, holders, waiters })
-    }
 }
 
 impl state::State for State {
@@ -128,6 +106,10 @@ impl state::State for State {
 
     fn held_until(&self) -> Timestamp {
         self.holders.lasts_until()
+    }
+
+    fn held_fence(&self) -> u64 {
+        self.holders.highest_fence()
     }
 
     fn last_fence(&self) -> u64 {

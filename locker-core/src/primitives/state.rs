@@ -122,6 +122,11 @@ pub trait State: Default {
         None
     }
 
+    /// Returns the highest fence of those who hold, 0 if nobody does.
+    fn held_fence(&self) -> u64 {
+        self.exclusive_holder().map_or(0, |(fence, _)| fence)
+    }
+
     /// Returns a time from which on nothing is held unless it is renewed, [`Timestamp::NEVER`] if a hold has no end.
     fn held_until(&self) -> Timestamp {
         Timestamp::default()
@@ -193,6 +198,10 @@ impl<S: State> State for Box<S> {
 
     fn exclusive_holder(&self) -> Option<(u64, Timestamp)> {
         (**self).exclusive_holder()
+    }
+
+    fn held_fence(&self) -> u64 {
+        (**self).held_fence()
     }
 
     fn held_until(&self) -> Timestamp {

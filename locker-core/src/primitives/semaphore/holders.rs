@@ -97,10 +97,9 @@ impl Holders {
         }
     }
 
-    /// Returns the highest fence of a hold.
-    #[cfg(feature = "_cas")]
-    pub(super) fn highest_fence(&self) -> Option<u64> {
-        self.by_name.values().map(|holder| holder.fence).max()
+    /// Returns the highest fence of a hold, 0 if there is none.
+    pub(super) fn highest_fence(&self) -> u64 {
+        self.by_name.values().map(|holder| holder.fence).max().unwrap_or_default()
     }
 
     /// Returns the fence of the renewed hold. Returns `None` if there is no such hold.
