@@ -4,6 +4,7 @@
 mod chromedriver;
 mod cluster_setup;
 mod corpus;
+mod courses;
 mod ensemble;
 mod etcd_server;
 mod keeper;
@@ -28,6 +29,7 @@ mod zookeeper;
 pub use chromedriver::Chromedriver;
 pub use cluster_setup::ClusterSetup;
 pub use corpus::corpus;
+pub use courses::{explore, explores_more, free_number, rename};
 pub use ensemble::{Ensemble, Kind, Single};
 pub use etcd_server::{Etcd, EtcdCluster, EtcdServer};
 pub use lateness::{Lateness, while_the_machine_runs};

@@ -12,6 +12,7 @@ mod small;
 
 use courses::{Course, Tally};
 use late::{SCENE, Scene, worst};
+use locker_harness::explores_more;
 use small::Size;
 
 /// Microseconds.
@@ -164,13 +165,9 @@ fn broken() -> Vec<Broken> {
     ]
 }
 
-fn is_full() -> bool {
-    std::env::var("LOCKER_MODEL").is_ok_and(|model| model == "full")
-}
-
 #[test]
 fn no_promise_ends_early_in_any_small_course() {
-    let most = if is_full() { 12_000_000 } else { 40_000 };
+    let most = if explores_more() { 12_000_000 } else { 40_000 };
     let size = Size { processes: 2, permits: 1, until: 3, visits: false, removes: false, most };
     let alone = Rules { repeats: false, ..RULES };
     for (what, rules, size) in [
@@ -182,7 +179,7 @@ fn no_promise_ends_early_in_any_small_course() {
     ] {
         let explored = small::explore(&rules, &size);
         assert!(!explored.is_early, "{what}: {explored:?}");
-        assert!(explored.is_whole || !is_full(), "{what}: {explored:?}");
+        assert!(explored.is_whole || !explores_more(), "{what}: {explored:?}");
         println!("{what}: {explored:?}");
     }
 }
@@ -212,7 +209,7 @@ fn small_courses_find_broken_rules() {
 
 #[test]
 fn no_promise_ends_early_in_random_courses() {
-    let courses = if is_full() { 1_000_000 } else { 1_500 };
+    let courses = if explores_more() { 1_000_000 } else { 1_500 };
     for (deletes, jumps) in [(false, false), (true, false), (false, true), (true, true)] {
         let (also, mut tally) = (Also { deletes, jumps }, Tally::default());
         for number in 0..courses {
@@ -230,7 +227,7 @@ fn no_promise_ends_early_in_random_courses() {
 fn random_courses_find_broken_rules() {
     for Broken { what, rules, course, also } in broken() {
         let finds = |number: &u64| Course::run(&rules, *number, also, &mut Tally::default()).is_err();
-        if is_full() {
+        if explores_more() {
             let found = (0..5_000_000).find(finds);
             println!("{what}: {found:?}");
             assert!(found.is_some(), "{what}");
@@ -247,7 +244,7 @@ const OF_A_SECOND: (i64, i64) = (1_200_000, 4_800_000);
 /// How late a dead holder's promise ends at most: the lease, twice the cap, and two delays.
 #[test]
 fn promises_of_the_dead_end_in_time() {
-    let runs = if is_full() { 1_000 } else { 10 };
+    let runs = if explores_more() { 1_000 } else { 10 };
     let bound = 2 * CAP + SECOND / 10;
     let (crowd, far) = (Scene { others: 8, ..SCENE }, 3 * SECOND / 2);
     let half = Scene { lease: 30 * SECOND, ..SCENE };

@@ -4,9 +4,8 @@
 //! Each statement is one event, and each rule is then broken. `LOCKER_MODEL=full` explores more processes and faults:
 //! `LOCKER_MODEL=full cargo test --release -p locker-mysql epoch::model`.
 
+use locker_harness::{explore, explores_more, free_number, rename};
 use std::{
-    collections::{HashSet, VecDeque},
-    env,
     hash::{BuildHasher, RandomState},
     mem::take,
 };
@@ -241,8 +240,7 @@ impl World {
         let known =
             |process: &Process| [process.epoch.map(|known| known.id), process.raises.map(|(id, _)| id)];
         let known = self.processes.iter().flat_map(known);
-        let used: Vec<_> = known.chain([of(self.boot), of(self.replica.1)]).flatten().collect();
-        (1..=u8::MAX).find(|id| !used.contains(id)).expect("a free id")
+        free_number(known.chain([of(self.boot), of(self.replica.1)]).flatten())
     }
 
     fn mark(&mut self) {
@@ -543,6 +541,12 @@ impl World {
             if !matches!(process.step, Step::WaitWritten { left: 1.., .. }) {
                 also(&|world| world.proceed(at, rules));
             }
+            if process.epoch.is_some() {
+                // From an answer over another connection than that which opens the store.
+                also(&|world| {
+                    world.sample(at, rules);
+                });
+            }
             if size.raises && !matches!(process.raises, Some((_, 1..))) {
                 also(&|world| world.raise(at, rules));
             }
@@ -589,8 +593,8 @@ impl World {
     }
 }
 
-/// Explores all courses, the shortest first. Returns the number of states, or the last of a course that goes wrong.
-fn explore(rules: &Rules, size: &Size) -> Result<usize, (Wrong, World)> {
+/// Explores all courses. Returns the number of states, or the last of a course that goes wrong.
+fn courses(rules: &Rules, size: &Size) -> Result<usize, (Wrong, World)> {
     let first = World {
         server: 1,
         is_lossy: size.is_lossy[0],
@@ -605,43 +609,27 @@ fn explore(rules: &Rules, size: &Size) -> Result<usize, (Wrong, World)> {
         quiet_times: 0,
     };
     let hasher = RandomState::new();
-    let (mut seen, mut queue) = (HashSet::from([hasher.hash_one(&first)]), VecDeque::from([first]));
-    while let Some(world) = queue.pop_front() {
-        if !world.is_live(rules) {
-            return Err((Wrong::NobodyHolds, world));
-        }
-        for mut next in world.next(rules, size) {
-            if let Some(wrong) = next.wrong() {
-                return Err((wrong, next));
-            }
+    let next = |world: &World| {
+        let mut all = world.next(rules, size);
+        for next in &mut all {
             next.processes.sort_unstable_by_key(|process| hasher.hash_one(process));
             next.rename();
-            if seen.insert(hasher.hash_one(&next)) {
-                queue.push_back(next);
-            }
         }
-    }
-    Ok(seen.len())
+        all
+    };
+    let is_stuck = |world: &World| (!world.is_live(rules)).then_some(Wrong::NobodyHolds);
+    explore(first, next, |world| world.wrong().or_else(|| is_stuck(world)))
 }
 
 impl World {
     /// Gives the ids of epochs and servers names by where they are, so that equal courses meet.
     fn rename(&mut self) {
-        let mut ids = Vec::new();
-        let mut of = |id: &mut u8| {
-            let place = ids.iter().position(|known| known == id).unwrap_or_else(|| {
-                ids.push(*id);
-                ids.len() - 1
-            });
-            *id = u8::try_from(place).expect("few ids") + 1;
-        };
-        for (id, _) in [&mut self.boot, &mut self.replica.1].into_iter().flatten() {
-            of(id);
-        }
-        for process in &mut self.processes {
-            process.epoch.as_mut().into_iter().for_each(|known| of(&mut known.id));
-            process.raises.as_mut().into_iter().for_each(|(id, _)| of(id));
-        }
+        let boots = [&mut self.boot, &mut self.replica.1].into_iter().flatten().map(|(id, _)| id);
+        let known = self.processes.iter_mut().flat_map(|process| {
+            let raised = process.raises.as_mut().map(|(id, _)| id);
+            process.epoch.as_mut().map(|known| &mut known.id).into_iter().chain(raised)
+        });
+        rename(boots.chain(known));
     }
 }
 
@@ -649,10 +637,6 @@ impl World {
 const DURABLE: Size =
     Size { processes: 2, faults: 1, is_lossy: [false, false], has_replica: false, raises: false };
 const LOSSY: Size = Size { is_lossy: [true, false], ..DURABLE };
-
-fn is_full() -> bool {
-    env::var("LOCKER_MODEL").is_ok_and(|value| value == "full")
-}
 
 /// All of up to two faults, or of three processes.
 fn many_sizes() -> Vec<Size> {
@@ -670,8 +654,8 @@ fn many_sizes() -> Vec<Size> {
 #[test]
 fn no_course_gives_a_key_to_two() {
     let few = vec![Size { has_replica: true, ..DURABLE }, Size { raises: true, ..DURABLE }, LOSSY];
-    for size in if is_full() { many_sizes() } else { few } {
-        match explore(&RULES, &size) {
+    for size in if explores_more() { many_sizes() } else { few } {
+        match courses(&RULES, &size) {
             Ok(states) => println!("{size:?}: {states} states"),
             Err(wrong) => panic!("{size:?}: {wrong:?}"),
         }
@@ -698,7 +682,7 @@ fn each_rule_is_needed() {
         ("names_server", Rules { names_server: false, ..RULES }, replica, TwoHolders),
     ];
     for (name, rules, size, expected) in broken {
-        let found = explore(&rules, &size).map_err(|(wrong, _)| wrong);
+        let found = courses(&rules, &size).map_err(|(wrong, _)| wrong);
         assert_eq!(found, Err(expected), "{name}");
     }
 }
