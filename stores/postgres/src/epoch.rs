@@ -4,6 +4,9 @@ use super::{errors, session::Session, sql::NOW, url::Target};
 use locker_cas::served::SLACK;
 use locker_core::{error::Result, id::Id};
 
+#[cfg(test)]
+mod model;
+
 /// Makes the row unless it is there. If writes may have been lost, a quiet time begins: until the longest hold that was
 /// ever granted is over. Several processes may try at once.
 pub(super) async fn ensure(session: &Session, target: &Target) -> Result<()> {

@@ -6,5 +6,5 @@ INSERT INTO {schema}.locker_meta (format, fence, removals, swept, timeline, quie
         CASE WHEN is_new THEN 0 ELSE now + 12000000 END
     FROM (SELECT (extract(epoch FROM pg_catalog.clock_timestamp())::double precision
             * 1000000::double precision)::bigint AS now,
-        NOT EXISTS (SELECT FROM {schema}.locker_keys) AND NOT EXISTS (SELECT FROM ended) AS is_new) AS present
+        {is_new} AS is_new) AS present
     WHERE NOT EXISTS (SELECT FROM {schema}.locker_meta) ON CONFLICT DO NOTHING

@@ -10,11 +10,15 @@ const FORMAT: i32 = 2;
 /// Returns the statements that make the tables and functions in `schema`, unless they are there.
 #[must_use]
 pub fn schema_sql(schema: &str) -> String {
-    include_str!("schema.sql").replace("{row}", ROW).replace("{schema}", &format!("\"{schema}\""))
+    // Tables with a key are not new, nor those with an epoch.
+    let row = row("NOT EXISTS (SELECT FROM {schema}.locker_keys) AND NOT EXISTS (SELECT FROM ended)");
+    include_str!("schema.sql").replace("{row}", &row).replace("{schema}", &format!("\"{schema}\""))
 }
 
-/// Makes the row of `locker_meta`, unless it is there.
-const ROW: &str = include_str!("row.sql");
+/// Returns the statement that makes the row of `locker_meta`, unless it is there.
+fn row(is_new: &str) -> String {
+    include_str!("row.sql").replace("{is_new}", is_new)
+}
 
 /// Returns the statements that let `role` use the tables and functions in `schema`.
 #[must_use]
@@ -99,10 +103,11 @@ async fn missing(session: &Session, schema: &str) -> Result<Option<String>, toki
     Ok(rows.first().and_then(|row| row.get(0)))
 }
 
-/// Makes the row again, without the schema: a role with the rights that are granted may not make that, which would also
-/// wait for all that use the tables. The lock orders this and others that make or delete the row.
+/// Makes the row again: a table without it is not new. The schema is not made: a role with the rights that are granted
+/// may not do that, and it would wait for all that use the tables. The lock orders this and others that make or delete
+/// the row.
 async fn make_row(session: &Session, schema: &str) -> Result<(), tokio_postgres::Error> {
-    let row = ROW.replace("{schema}", &format!("\"{schema}\""));
+    let row = row("false").replace("{schema}", &format!("\"{schema}\""));
     let sql = format!(
         "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL synchronous_commit TO local; \
          SET LOCAL lock_timeout TO '{LOCK_LIMIT}'; \

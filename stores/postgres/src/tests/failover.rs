@@ -233,7 +233,12 @@ async fn lost_row_of_the_store_is_a_loss() {
             .await;
         }
     };
-    tokio::join!(lose(&["meta"]), lose(&["meta", "boot"]), lose(&["keys", "meta"]));
+    tokio::join!(
+        lose(&["meta"]),
+        lose(&["meta", "boot"]),
+        lose(&["keys", "meta"]),
+        lose(&["keys", "meta", "boot"])
+    );
 }
 
 /// By a role with the rights that are granted, while a user's transaction holds a row.
