@@ -35,8 +35,8 @@ pub use hosts::first_of;
 pub use jobs::{Exchange, Job, List, Numbers, fail};
 pub use lanes::{CONNECT_LIMIT, Driver, Lanes};
 pub use listening::{Listening, keep_listening};
-pub use pipeline::{Distance, STATEMENT_LIMIT};
-pub use server::{Receiver, Server};
+pub use pipeline::Distance;
+pub use server::{ANSWER_LIMIT, Receiver, Server};
 
 /// How long opening may take.
 const MAX_CONNECT: Duration = Duration::from_secs(5);
@@ -109,15 +109,13 @@ impl<D: Driver> Served<D> {
         let waiting = queue.waiting();
         let (sender, answer) = oneshot::channel();
         queue.send(job(sender));
-        let given_up = || Err(lost(D::PRODUCT, &format!("waited {STATEMENT_LIMIT:?}")));
-        tokio::select! {
-            biased;
-            answer = answer => {
-                waiting.end();
-                answer.unwrap_or_else(|_| given_up())
-            }
-            () = background::sleep(STATEMENT_LIMIT) => given_up(),
+        let server = self.driver.server();
+        let answer = server.in_time(answer).await;
+        if answer.is_some() {
+            waiting.end();
         }
+        let given_up = || Err(lost(D::PRODUCT, &format!("waited {:?}", server.answer_limit())));
+        answer.and_then(std::result::Result::ok).unwrap_or_else(given_up)
     }
 
     fn check(&self, write: &Write) -> Result<()> {

@@ -1,12 +1,7 @@
 //! What MySQL does in its own way for the connections of a store.
 
-use super::{
-    batch,
-    errors::PRODUCT,
-    session::{Session, Use},
-    shared::Shared,
-};
-use locker_cas::served::{CONNECT_LIMIT, Driver, Job, Lanes, Server};
+use super::{batch, errors::PRODUCT, session::Session, shared::Shared};
+use locker_cas::served::{Driver, Job, Lanes, Server};
 use locker_core::error::Result;
 use std::sync::Arc;
 
@@ -38,7 +33,7 @@ impl Driver for Shared {
     }
 
     async fn connect(&self) -> Result<Session> {
-        Session::open(&self.target, Use::Lane, CONNECT_LIMIT, self.losses.subscribe()).await
+        Session::open(&self.target, self.lane(), self.losses.subscribe()).await
     }
 
     async fn do_jobs(this: Arc<Self>, session: Arc<Session>, _durable: bool, jobs: Vec<Job>) -> bool {

@@ -32,11 +32,14 @@ mod url;
 mod errors;
 
 use listener::Listener;
-use locker_cas::{Backend, Draw, random_inbox, served::Served};
+use locker_cas::{
+    Backend, Draw, random_inbox,
+    served::{ANSWER_LIMIT, Served},
+};
 use locker_core::{error::Result, store::opening::Opening};
 pub use schema::{grants_sql, schema_sql};
 use shared::Shared;
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 /// The backend on one database.
 type Mysql = Served<Shared>;
@@ -54,11 +57,12 @@ pub fn check_url(url: &str, opening: &Opening) -> Result<()> {
 /// # Errors
 /// `Misused` for a wrong URL or option, or a server on which the store cannot keep its promises; `Unavailable`.
 pub async fn open(url: &str, opening: &Opening) -> Result<impl Backend + use<>> {
-    open_drawing(Box::new(random_inbox), url, opening).await
+    open_with(Box::new(random_inbox), ANSWER_LIMIT, url, opening).await
 }
 
-async fn open_drawing(draw: Draw, url: &str, opening: &Opening) -> Result<Mysql> {
-    let driver = Arc::new(Shared::new(url::read(url, opening)?, draw));
+async fn open_with(draw: Draw, answer_limit: Duration, url: &str, opening: &Opening) -> Result<Mysql> {
+    let target = url::read(url, opening)?;
+    let driver = Arc::new(Shared::new(target, answer_limit, draw));
     let heard = Arc::clone(&driver);
     Served::open(driver, opening, |lanes| Listener::new(heard, lanes)).await
 }

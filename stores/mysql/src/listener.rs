@@ -11,7 +11,7 @@ use super::{
 use locker_cas::{
     Inbox, Message, Received,
     queue::WeakSender,
-    served::{CONNECT_LIMIT, Job, Listening, STATEMENT_LIMIT},
+    served::{Job, Listening},
 };
 use locker_core::{background, clock::Timestamp, diagnostics, error::Result, id::Id};
 use std::{sync::Arc, time::Duration};
@@ -87,7 +87,7 @@ impl Listener {
         driver.learn(facts);
         driver.hear_anew();
         self.sample(&session).await?;
-        let (bell, name) = (self.connect(Use::Lane).await?, Id::random());
+        let (bell, name) = (self.connect(self.driver.lane()).await?, Id::random());
         bell.one(sql::hang(name)).await.map_err(|error| errors::of_statement(&error).error)?;
         match self.former {
             Some(former) => inbox::claim_again(driver, &session, former).await?,
@@ -101,7 +101,7 @@ impl Listener {
 
     async fn connect(&self, of: Use) -> Result<Session> {
         let Shared { target, losses, .. } = &*self.driver;
-        Session::open(target, of, CONNECT_LIMIT, losses.subscribe()).await
+        Session::open(target, of, losses.subscribe()).await
     }
 
     /// Sends a message to this process over another connection, and finds out whether that wakes this one.
@@ -217,7 +217,7 @@ impl Listener {
             let heard = tokio::select! {
                 biased;
                 () = driver.server.reopen.notified() => return,
-                heard = within(heard) => heard,
+                heard = driver.server.in_time(heard) => heard,
             };
             if !matches!(heard, Some(Ok(_))) {
                 return;
@@ -226,7 +226,7 @@ impl Listener {
             let age = now.since(sampled);
             if age >= SAMPLE_INTERVAL && (driver.server.was_used() || age >= IDLE_INTERVAL) {
                 sampled = now;
-                if !matches!(within(self.sample(session)).await, Some(Ok(()))) {
+                if !matches!(driver.server.in_time(self.sample(session)).await, Some(Ok(()))) {
                     return;
                 }
             }
@@ -236,7 +236,7 @@ impl Listener {
             }
             if self.polls && now.since(probed) >= PROBE_INTERVAL {
                 probed = now;
-                if !matches!(within(self.probe(ears)).await, Some(Ok(()))) {
+                if !matches!(driver.server.in_time(self.probe(ears)).await, Some(Ok(()))) {
                     return;
                 }
             }
@@ -245,13 +245,5 @@ impl Listener {
                 sweep::try_now(&driver);
             }
         }
-    }
-}
-
-async fn within<T>(answer: impl Future<Output = T>) -> Option<T> {
-    tokio::select! {
-        biased;
-        answer = answer => Some(answer),
-        () = background::sleep(STATEMENT_LIMIT) => None,
     }
 }

@@ -5,7 +5,7 @@ use super::{
     errors,
     url::Target,
 };
-use locker_cas::served::{STATEMENT_LIMIT, first_of};
+use locker_cas::served::{CONNECT_LIMIT, first_of};
 use locker_core::{
     background,
     error::{Error, ErrorKind, Result},
@@ -33,8 +33,8 @@ pub(super) struct Session {
 /// What a connection is for.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Use {
-    /// Statements of callers. It may have nothing to do for long.
-    Lane,
+    /// Statements of callers, which may take this long. It may have nothing to do for long.
+    Lane(Duration),
     /// The wait for messages, or for what another connection waits.
     Listening,
     /// The look through all values.
@@ -45,7 +45,7 @@ impl Use {
     /// Returns for how many seconds the server keeps a connection on which nothing is said.
     fn idle(self) -> u32 {
         match self {
-            Self::Lane => 86_400,
+            Self::Lane(_) => 86_400,
             Self::Listening | Self::Sweep => 15,
         }
     }
@@ -53,7 +53,7 @@ impl Use {
     /// Returns for how many seconds a statement waits for a table that another one makes.
     fn patience(self) -> u32 {
         match self {
-            Self::Lane | Self::Sweep => 1,
+            Self::Lane(_) | Self::Sweep => 1,
             Self::Listening => 4,
         }
     }
@@ -62,7 +62,7 @@ impl Use {
     /// and keeps what the first has locked until the connection ends.
     fn limit(self) -> Duration {
         match self {
-            Self::Lane => STATEMENT_LIMIT * 5 / 6,
+            Self::Lane(limit) => limit,
             Self::Listening => Duration::from_secs(10),
             Self::Sweep => Duration::from_secs(120),
         }
@@ -70,21 +70,16 @@ impl Use {
 }
 
 impl Session {
-    /// Connects within `limit` to the first host that takes writes.
-    pub(super) async fn open(
-        target: &Target,
-        of: Use,
-        limit: Duration,
-        mut losses: watch::Receiver<u64>,
-    ) -> Result<Self> {
+    /// Connects to the first host that takes writes.
+    pub(super) async fn open(target: &Target, of: Use, mut losses: watch::Receiver<u64>) -> Result<Self> {
         losses.mark_unchanged();
         let connect = |at: usize| connect(&target.hosts[at], of);
         let (conn, id) = tokio::select! {
             biased;
             connected = first_of(target.hosts.len(), connect) => connected?,
-            () = background::sleep(limit) => return Err(Error::new(
+            () = background::sleep(CONNECT_LIMIT) => return Err(Error::new(
                 ErrorKind::Unavailable,
-                format!("cannot connect to {}: nothing heard within {limit:?}", target.address),
+                format!("cannot connect to {}: nothing heard within {CONNECT_LIMIT:?}", target.address),
             )),
         };
         Ok(Self { conn: Mutex::new(conn), id, of, has_failed: AtomicBool::new(false), losses })

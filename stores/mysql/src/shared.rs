@@ -1,6 +1,6 @@
 //! What the connections of one store share.
 
-use super::{facts::Facts, url::Target};
+use super::{facts::Facts, session::Use, url::Target};
 use locker_cas::{Draw, served::Server};
 use locker_core::{
     clock::Timestamp,
@@ -35,15 +35,20 @@ const REMOVAL_INTERVAL: Duration = Duration::from_secs(1);
 const MANY: usize = 500;
 
 impl Shared {
-    pub(super) fn new(target: Target, draw: Draw) -> Self {
+    pub(super) fn new(target: Target, answer_limit: Duration, draw: Draw) -> Self {
         Self {
-            server: Server::new(target.address.clone(), draw),
+            server: Server::new(target.address.clone(), answer_limit, draw),
             target,
             facts: Mutex::default(),
             losses: watch::Sender::new(0),
             heard: Mutex::default(),
             has_told: AtomicBool::new(false),
         }
+    }
+
+    /// Returns the use of a lane's connection.
+    pub(super) fn lane(&self) -> Use {
+        Use::Lane(self.server.answer_limit())
     }
 
     /// Returns what is known of the server. `None` before the first connection.

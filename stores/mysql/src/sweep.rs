@@ -6,7 +6,6 @@ use super::{
     shared::Shared,
     sql::{NOW, SWEEP_SECONDS},
 };
-use locker_cas::served::CONNECT_LIMIT;
 use locker_core::{background, diagnostics, error::Result};
 use std::{sync::Arc, time::Duration};
 
@@ -46,7 +45,7 @@ async fn remove_in_turn(driver: &Shared) -> Result<()> {
 
 async fn open(driver: &Shared) -> Result<Session> {
     // A connection of its own: to look through all values takes time.
-    Session::open(&driver.target, Use::Sweep, CONNECT_LIMIT, driver.losses.subscribe()).await
+    Session::open(&driver.target, Use::Sweep, driver.losses.subscribe()).await
 }
 
 /// Removes what is over.

@@ -48,18 +48,22 @@ fn in_new_database(server: &MysqlServer) -> (String, String) {
 }
 
 async fn open(url: &str, opening: &Opening) -> Result<Mysql> {
-    open_drawing(Box::new(random_inbox), url, opening).await
+    open_with(Box::new(random_inbox), ANSWER_LIMIT, url, opening).await
 }
 
-/// Returns a store with a command timeout of 4 s, twice the usual one, for a busy machine.
+/// Returns a store in which a slow answer is waited for.
 async fn party(url: &str) -> Party<Mysql> {
-    patient(url, Duration::from_secs(4)).await
+    patient(url, GENEROUS).await
 }
 
-async fn patient(url: &str, command_timeout: Duration) -> Party<Mysql> {
-    let mut opening = Opening::default();
-    opening.network.command_timeout = command_timeout;
-    let store = in_time("a store", open(url, &opening)).await;
+/// Returns a store in which an answer takes as long as for users.
+async fn hasty(url: &str) -> Party<Mysql> {
+    patient(url, ANSWER_LIMIT).await
+}
+
+async fn patient(url: &str, answer_limit: Duration) -> Party<Mysql> {
+    let opening = Opening::default();
+    let store = in_time("a store", open_with(Box::new(random_inbox), answer_limit, url, &opening)).await;
     Party::new(store.unwrap_or_else(|error| panic!("{url}: {error:?}")))
 }
 
@@ -67,16 +71,11 @@ async fn pair(url: &str) -> (Party<Mysql>, Party<Mysql>) {
     tokio::join!(party(url), party(url))
 }
 
-/// Returns two stores for a test in which each statement has an answer, however late.
-async fn patient_pair(url: &str) -> (Party<Mysql>, Party<Mysql>) {
-    tokio::join!(patient(url, GENEROUS), patient(url, GENEROUS))
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn keeps_the_contract() {
     let Some(server) = shared_server() else { return };
     let (url, _) = in_new_database(&server);
-    let (one, other) = patient_pair(&url).await;
+    let (one, other) = pair(&url).await;
     contract::all(&one, &other).await;
 }
 
@@ -84,7 +83,7 @@ async fn keeps_the_contract() {
 async fn keeps_the_contract_with_one_lane_and_polling() {
     let Some(server) = shared_server() else { return };
     let (url, _) = in_new_database(&server);
-    let (one, other) = patient_pair(&format!("{url}?lanes=1&poll=10ms")).await;
+    let (one, other) = pair(&format!("{url}?lanes=1&poll=10ms")).await;
     contract::all(&one, &other).await;
 }
 
@@ -188,7 +187,7 @@ async fn many_writes_go_together() {
 async fn many_messages_follow_their_write() {
     let Some(server) = shared_server() else { return };
     let (url, _) = in_new_database(&server);
-    let (one, other) = patient_pair(&url).await;
+    let (one, other) = pair(&url).await;
     let text = |at: usize| format!("{at} {}", "x".repeat(300_000));
     let messages: Vec<_> = (0..30).map(|at| Message { to: other.backend.inbox(), text: text(at) }).collect();
     let key = fresh("much");

@@ -29,11 +29,14 @@ mod errors;
 mod tls;
 
 use listener::Listener;
-use locker_cas::{Backend, Draw, random_inbox, served::Served};
+use locker_cas::{
+    Backend, Draw, random_inbox,
+    served::{ANSWER_LIMIT, Served},
+};
 use locker_core::{error::Result, store::opening::Opening};
 pub use schema::{grants_sql, schema_sql};
 use shared::Shared;
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 /// The backend on one database.
 type Postgres = Served<Shared>;
@@ -51,14 +54,14 @@ pub fn check_url(url: &str, opening: &Opening) -> Result<()> {
 /// # Errors
 /// `Misused` for a wrong URL or option, or a store that is set up wrongly; `Unavailable`.
 pub async fn open(url: &str, opening: &Opening) -> Result<impl Backend + use<>> {
-    open_drawing(Box::new(random_inbox), url, opening).await
+    open_with(Box::new(random_inbox), ANSWER_LIMIT, url, opening).await
 }
 
-async fn open_drawing(draw: Draw, url: &str, opening: &Opening) -> Result<Postgres> {
+async fn open_with(draw: Draw, answer_limit: Duration, url: &str, opening: &Opening) -> Result<Postgres> {
     let target = url::read(url, opening)?;
     // A store that is opened lazily finds out later whether it hears messages, and must poll if it does not.
     let may_poll = opening.lazy && target.listen.is_none();
-    let shared = Arc::new(Shared::new(target, may_poll, draw));
+    let shared = Arc::new(Shared::new(target, answer_limit, may_poll, draw));
     let listened = Arc::clone(&shared);
     Served::open(shared, opening, |lanes| Listener::new(listened, lanes, !opening.lazy)).await
 }

@@ -10,7 +10,7 @@ use futures_util::FutureExt;
 use locker_cas::{
     Inbox, Received,
     queue::WeakSender,
-    served::{Job, Listening, STATEMENT_LIMIT},
+    served::{Job, Listening},
 };
 use locker_core::{background, clock::Timestamp, diagnostics, error::Result, id::Id, sync::lock};
 use std::{
@@ -251,15 +251,16 @@ impl Listener {
             let age = now.since(sampled);
             if age >= SAMPLE_INTERVAL && (self.shared.server.was_used() || age >= IDLE_INTERVAL) {
                 sampled = now;
-                let sample = within(self.sample(session)).await;
-                if sample.is_none_or(|sample| sample.is_err()) {
-                    return;
+                match self.shared.server.in_time(self.sample(session)).await {
+                    Some(Ok(())) => {}
+                    Some(Err(_)) => return,
+                    None => return self.shared.server.suspect(),
                 }
                 self.probe_again();
             }
             if now >= sweep {
                 sweep = now + sweep::INTERVAL;
-                if !within(sweep::try_now(&self.shared, session)).await.unwrap_or(false) {
+                if !self.shared.server.in_time(sweep::try_now(&self.shared, session)).await.unwrap_or(false) {
                     return;
                 }
             }
@@ -269,11 +270,3 @@ impl Listener {
 
 /// How long the statements after connecting may take, without those that make the tables.
 const SET_UP_LIMIT: Duration = Duration::from_secs(10);
-
-async fn within<T>(answer: impl Future<Output = T>) -> Option<T> {
-    tokio::select! {
-        biased;
-        answer = answer => Some(answer),
-        () = background::sleep(STATEMENT_LIMIT) => None,
-    }
-}

@@ -12,6 +12,7 @@ use locker_core::{clock::Timestamp, sync::Mutex};
 use std::{
     fmt,
     sync::{Arc, atomic::AtomicBool},
+    time::Duration,
 };
 use tokio::sync::Notify;
 use tokio_postgres::Row;
@@ -38,8 +39,8 @@ const MAX_MESSAGE: usize = 8_000;
 
 impl Shared {
     /// The number of the inbox is odd if the process may poll, so that senders do not take it for dead.
-    pub(super) fn new(target: Target, may_poll: bool, draw: Draw) -> Self {
-        let server = Server::new(target.address.clone(), draw);
+    pub(super) fn new(target: Target, answer_limit: Duration, may_poll: bool, draw: Draw) -> Self {
+        let server = Server::new(target.address.clone(), answer_limit, draw);
         server.change_inbox(|inbox| inbox & !1 | Inbox::from(may_poll));
         Self {
             statements: Statements::new(&target.schema),

@@ -15,7 +15,7 @@ use super::*;
 use locker_cas::{
     Holder, Inbox, Message, Outcome, Version, Write,
     contract::{self, Party, comparison, fresh, write},
-    served::{Exchange, Job, STATEMENT_LIMIT},
+    served::{Exchange, Job},
 };
 use locker_core::{
     clock::Timestamp,
@@ -24,7 +24,7 @@ use locker_core::{
     key::Key,
     sync::lock,
 };
-use locker_harness::{Fault, PostgresServer, Proxy, in_time, until};
+use locker_harness::{Fault, GENEROUS, PostgresServer, Proxy, in_time, until};
 use std::{
     process::{Child, Stdio},
     sync::{Mutex, Weak, atomic::Ordering},
@@ -51,11 +51,22 @@ fn in_new_schema(server: &PostgresServer) -> (String, String) {
 }
 
 async fn open(url: &str, opening: &Opening) -> Result<Postgres> {
-    open_drawing(Box::new(random_inbox), url, opening).await
+    open_with(Box::new(random_inbox), ANSWER_LIMIT, url, opening).await
 }
 
+/// Returns a store in which a slow answer is waited for.
 async fn party(url: &str) -> Party<Postgres> {
-    let store = in_time("a store", open(url, &Opening::default())).await;
+    patient(url, GENEROUS).await
+}
+
+/// Returns a store in which an answer takes as long as for users.
+async fn hasty(url: &str) -> Party<Postgres> {
+    patient(url, ANSWER_LIMIT).await
+}
+
+async fn patient(url: &str, answer_limit: Duration) -> Party<Postgres> {
+    let opening = Opening::default();
+    let store = in_time("a store", open_with(Box::new(random_inbox), answer_limit, url, &opening)).await;
     Party::new(store.unwrap_or_else(|error| panic!("{url}: {error:?}")))
 }
 

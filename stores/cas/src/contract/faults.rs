@@ -1,6 +1,6 @@
 //! Calls that go on while servers and networks fail.
 
-use super::{Party, in_time, until, write};
+use super::{Party, fresh, in_time, until, write};
 use crate::backend::{Backend, Message, Outcome, Version};
 use locker_core::{error::ErrorKind, id::Id, key::Key};
 use std::{
@@ -27,6 +27,24 @@ pub async fn write_again<B: Backend>(party: &Party<B>, key: &Key) -> Version {
             }
         }
     }
+}
+
+/// The limit of an answer for [`silent_connections_are_replaced`]: a sixth of it is long for a busy machine.
+pub const SILENCE: Duration = Duration::from_secs(12);
+
+/// If all connections are silent, one write shows it, and the next is answered. `silence` makes those that are open
+/// silent; new ones have to work.
+///
+/// # Panics
+/// If not.
+pub async fn silent_connections_are_replaced<B: Backend>(party: &Party<B>, silence: impl FnOnce()) {
+    let key = fresh("silent");
+    let version = party.write(write(&key, 0, b"x")).await;
+    silence();
+    let outcome = party.backend.exchange(write(&key, version, b"y")).await;
+    assert!(outcome.as_ref().is_err_and(|error| !error.is_certain()), "{outcome:?}");
+    let outcome = party.backend.exchange(write(&key, version, b"z")).await;
+    assert!(outcome.is_ok(), "{outcome:?}");
 }
 
 /// Sends to `other` until it hears something.

@@ -110,7 +110,9 @@ fn start_some<D: Driver>(
     let open = Arc::<AtomicUsize>::default();
     for _ in 0..count {
         let (driver, jobs, open) = (Arc::clone(driver), jobs.clone(), Arc::clone(&open));
-        let lane = Lane { driver, durable, jobs, waiting: VecDeque::new(), open, stuck: Arc::default() };
+        let suspicions = driver.server().suspicions();
+        let (waiting, stuck) = (VecDeque::new(), Arc::default());
+        let lane = Lane { driver, durable, jobs, waiting, open, stuck, suspicions };
         let mut closed = closed.clone();
         background::spawn(async move {
             tokio::select! {
@@ -133,26 +135,61 @@ struct Lane<D> {
     open: Arc<AtomicUsize>,
     /// The number of connections that were given up although their server may still be busy with a statement.
     stuck: Arc<AtomicUsize>,
+    suspicions: watch::Receiver<u64>,
+}
+
+/// Why a connection is used no more.
+enum End {
+    /// The store has ended.
+    Store,
+    /// The connection has ended, or does not answer.
+    Connection,
+    /// Another connection was silent, so this one may be dead, too.
+    Suspicion,
+}
+
+/// An open connection that is counted.
+struct Open<S> {
+    session: Arc<S>,
+    since: Timestamp,
+    count: Arc<AtomicUsize>,
+}
+
+impl<S> Open<S> {
+    fn new(session: S, count: &Arc<AtomicUsize>) -> Self {
+        count.fetch_add(1, Ordering::AcqRel);
+        Self { session: Arc::new(session), since: Timestamp::now(), count: Arc::clone(count) }
+    }
+}
+
+impl<S> Drop for Open<S> {
+    fn drop(&mut self) {
+        self.count.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 impl<D: Driver> Lane<D> {
     async fn run(mut self) {
-        let mut backoff = Backoff::default();
+        let (mut backoff, mut suspected) = (Backoff::default(), None);
         loop {
-            match self.driver.connect().await {
-                Ok(session) => {
-                    let since = Timestamp::now();
-                    self.open.fetch_add(1, Ordering::AcqRel);
-                    let continues = self.serve(&Arc::new(session)).await;
-                    self.open.fetch_sub(1, Ordering::AcqRel);
-                    if !continues {
-                        return;
-                    }
-                    backoff = pause_unless_stable(backoff, since).await;
-                }
-                Err(error) => {
+            self.suspicions.mark_unchanged();
+            let connected = self.driver.connect().await.map(|session| Open::new(session, &self.open));
+            // One that is suspected is better than none: the server may have no connections to spare.
+            let open = match (connected, suspected.take()) {
+                (Ok(open), _) | (Err(_), Some(open)) => open,
+                (Err(error), None) => {
                     self.refuse(&error);
                     background::sleep(backoff.next_delay()).await;
+                    continue;
+                }
+            };
+            match self.serve(&open).await {
+                End::Store => return,
+                End::Suspicion => suspected = Some(open),
+                End::Connection => {
+                    let since = open.since;
+                    drop(open);
+                    backoff = pause_unless_stable(backoff, since).await;
                 }
             }
         }
@@ -170,30 +207,39 @@ impl<D: Driver> Lane<D> {
         }
     }
 
-    /// Does jobs until the connection ends. Returns `false` if the store has ended.
-    async fn serve(&mut self, session: &Arc<D::Session>) -> bool {
-        let mut pipeline = Pipeline::default();
-        let continues = loop {
+    /// Does jobs until the connection is used no more.
+    async fn serve(&mut self, open: &Open<D::Session>) -> End {
+        let (mut pipeline, session) = (Pipeline::default(), &open.session);
+        // The other connections are replaced before the callers ask again.
+        let limit = self.driver.server().answer_limit() * 5 / 6;
+        let mut suspicions = self.suspicions.clone();
+        let end = loop {
             let pause = pipeline.pause(|| self.driver.distance(session));
             tokio::select! {
                 biased;
-                answer = pipeline.answer(), if !pipeline.is_empty() => {
+                answer = pipeline.answer(limit), if !pipeline.is_empty() => {
                     let is_good = match answer {
                         Answer::Came { is_good } => is_good,
-                        Answer::Late if self.may_give_up() => return self.give_up(pipeline),
-                        Answer::Late => pipeline.end().await,
+                        Answer::Late => {
+                            self.driver.server().suspect();
+                            if self.may_give_up() {
+                                return self.give_up(pipeline);
+                            }
+                            pipeline.end().await
+                        }
                     };
                     if !is_good {
-                        break true;
+                        break End::Connection;
                     }
                 }
-                () = D::ended(session), if pipeline.is_empty() => break true,
+                () = D::ended(session), if pipeline.is_empty() => break End::Connection,
+                () = suspicion(&mut suspicions, open.since), if pipeline.is_empty() => break End::Suspicion,
                 batch = self.next_batch(pause.unwrap_or_default()), if pause.is_some() => {
-                    let Some(batch) = batch else { break false };
+                    let Some(batch) = batch else { break End::Store };
                     if D::is_closed(session) {
                         // The jobs are done over the next connection.
                         self.waiting.extend(batch);
-                        break true;
+                        break End::Connection;
                     }
                     if !batch.is_empty() {
                         let (driver, session) = (Arc::clone(&self.driver), Arc::clone(session));
@@ -208,7 +254,7 @@ impl<D: Driver> Lane<D> {
                 pipeline.end().await;
             });
         }
-        continues
+        end
     }
 
     /// Counts one more connection that is given up, unless there are as many as may be: the server may have no
@@ -220,13 +266,13 @@ impl<D: Driver> Lane<D> {
 
     /// Leaves statements that hang to the background, so that the lane continues with another connection. The callers
     /// have given up.
-    fn give_up(&self, mut pipeline: Pipeline) -> bool {
+    fn give_up(&self, mut pipeline: Pipeline) -> End {
         let stuck = Arc::clone(&self.stuck);
         background::spawn(async move {
             pipeline.end().await;
             stuck.fetch_sub(1, Ordering::AcqRel);
         });
-        true
+        End::Connection
     }
 
     /// Waits for this time, and then for a job. Returns it with others, if the store has not ended.
@@ -270,10 +316,23 @@ impl<D: Driver> Lane<D> {
     }
 }
 
+/// A connection that was open for so long worked.
+const STABLE: Duration = Duration::from_secs(1);
+
+/// Waits until a connection that was opened at `since` may be dead: another one was silent.
+async fn suspicion(suspicions: &mut watch::Receiver<u64>, since: Timestamp) {
+    loop {
+        // The sender lives as long as the server.
+        let _ = suspicions.changed().await;
+        if Timestamp::now() >= since + STABLE {
+            return;
+        }
+    }
+}
+
 /// Pauses after a connection that did not last: its successor may end at once, too. Returns the state for the next
 /// pause.
 pub(super) async fn pause_unless_stable(mut backoff: Backoff, since: Timestamp) -> Backoff {
-    const STABLE: Duration = Duration::from_secs(1);
     if Timestamp::now() >= since + STABLE {
         return Backoff::default();
     }

@@ -5,11 +5,8 @@
 //! the one before, by what it has needed lately.
 
 use futures_util::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
-use locker_core::{background, clock::Timestamp, store::opening::COMMAND_TIMEOUT};
+use locker_core::{background, clock::Timestamp};
 use std::time::Duration;
-
-/// How long a connection may be silent while it has statements. The callers' own limits are shorter.
-pub const STATEMENT_LIMIT: Duration = COMMAND_TIMEOUT.saturating_mul(3);
 
 /// A shorter round trip is not worth more statements and commits.
 const FAR: Duration = Duration::from_millis(1);
@@ -30,7 +27,7 @@ pub struct Distance {
 pub(super) enum Answer {
     /// One was answered.
     Came { is_good: bool },
-    /// None was answered within the [`STATEMENT_LIMIT`].
+    /// None was answered in time.
     Late,
 }
 
@@ -73,11 +70,11 @@ impl Pipeline {
         (!is_late).then(|| (self.last_sent + at_server).since(now))
     }
 
-    /// Waits for the next answer.
+    /// Waits for the next answer until the connection has been silent for `limit`.
     ///
     /// # Panics
     /// If nothing is under way.
-    pub(super) async fn answer(&mut self) -> Answer {
+    pub(super) async fn answer(&mut self, limit: Duration) -> Answer {
         tokio::select! {
             biased;
             answer = self.under_way.next() => {
@@ -85,7 +82,7 @@ impl Pipeline {
                 self.silent_since = Timestamp::now();
                 Answer::Came { is_good }
             }
-            () = background::sleep_from(Timestamp::now(), self.silent_since + STATEMENT_LIMIT) => Answer::Late,
+            () = background::sleep_from(Timestamp::now(), self.silent_since + limit) => Answer::Late,
         }
     }
 

@@ -9,10 +9,12 @@ use crate::{
     time::Time,
 };
 use locker_core::{
+    background,
     clock::Timestamp,
     diagnostics,
     error::{Error, Result},
     panics,
+    store::opening::COMMAND_TIMEOUT,
     sync::{Mutex, lock},
 };
 use std::{
@@ -59,13 +61,23 @@ pub struct Server {
     pub reopen: Notify,
     inbox: AtomicU32,
     draw: Draw,
+    answer_limit: Duration,
+    /// Changes when a connection was silent.
+    suspicions: watch::Sender<u64>,
 }
 
+/// How long an answer may take. The engine then asks again over another connection: callers who wait for longer would
+/// otherwise lose their holds with a connection that has gone silent.
+pub const ANSWER_LIMIT: Duration = COMMAND_TIMEOUT.saturating_mul(3);
+
 impl Server {
-    /// Returns a server of which nothing is known yet. `draw` draws the number of the inbox.
+    /// Returns a server of which nothing is known yet. An answer may take `answer_limit`. `draw` draws the number of the
+    /// inbox.
     #[must_use]
-    pub fn new(address: String, draw: Draw) -> Self {
+    pub fn new(address: String, answer_limit: Duration, draw: Draw) -> Self {
         Self {
+            answer_limit,
+            suspicions: watch::Sender::new(0),
             address,
             receiver: OnceLock::new(),
             clock: Mutex::default(),
@@ -83,6 +95,30 @@ impl Server {
     #[must_use]
     pub fn address(&self) -> &str {
         &self.address
+    }
+
+    /// Returns how long an answer may take.
+    #[must_use]
+    pub fn answer_limit(&self) -> Duration {
+        self.answer_limit
+    }
+
+    /// Says that a connection has been silent for too long: others may be, too.
+    pub fn suspect(&self) {
+        self.suspicions.send_modify(|suspicions| *suspicions += 1);
+    }
+
+    pub(super) fn suspicions(&self) -> watch::Receiver<u64> {
+        self.suspicions.subscribe()
+    }
+
+    /// Waits for an answer. `None`: it has not come within the [limit](Self::answer_limit).
+    pub async fn in_time<T>(&self, answer: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            biased;
+            answer = answer => Some(answer),
+            () = background::sleep(self.answer_limit) => None,
+        }
     }
 
     /// Returns the number of the inbox.

@@ -67,7 +67,7 @@ async fn server_that_is_killed_and_started_again_is_used_again() {
 async fn network_that_loses_answers_leaves_the_outcome_unknown() {
     let Some(server) = shared_server() else { return };
     let proxy = Proxy::to(server.port());
-    let party = party(&format!("{}?lanes=1", through(&proxy))).await;
+    let party = hasty(&format!("{}?lanes=1", through(&proxy))).await;
     let direct = super::party(&server.url()).await;
     let to = Message { to: direct.backend.inbox(), text: "x".into() };
     for messages in [Vec::new(), vec![to]] {
@@ -195,13 +195,26 @@ async fn store_may_be_opened_before_its_server() {
     party.write(write(&key, 0, b"x")).await;
 }
 
+/// A firewall that loses its state leaves all connections silent: each had to be found dead by a call of its own, and
+/// holds ended meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn silent_connections_are_replaced_at_once() {
+    let Some(server) = shared_server() else { return };
+    let proxy = Proxy::to(server.port());
+    let (_, database) = in_new_database(&server);
+    let url = format!("mysql://locker@127.0.0.1:{}/{database}", proxy.port());
+    let party = patient(&url, contract::faults::SILENCE).await;
+    contract::faults::silent_connections_are_replaced(&party, || proxy.set_for_open(Fault::DropReplies))
+        .await;
+}
+
 /// The library tells an error with the answer after the one that it belongs to: a commit that failed counted as done.
 #[tokio::test(flavor = "multi_thread")]
 async fn statement_that_fails_is_not_among_those_that_were_done() {
     let Some(server) = shared_server() else { return };
     let target = url::read(&server.url(), &Opening::default()).unwrap();
     let losses = tokio::sync::watch::channel(0);
-    let session = session::Session::open(&target, session::Use::Lane, Duration::from_secs(5), losses.1);
+    let session = session::Session::open(&target, session::Use::Lane(GENEROUS), losses.1);
     let session = session.await.unwrap();
     for (statements, expected) in [
         (&["BLABLA", "DO 1"][..], 0),

@@ -11,7 +11,7 @@ fn draw(numbers: Vec<u32>) -> Draw {
 }
 
 async fn party_with(url: &str, numbers: Vec<u32>) -> Party<Mysql> {
-    Party::new(open_drawing(draw(numbers), url, &Opening::default()).await.unwrap())
+    Party::new(open_with(draw(numbers), GENEROUS, url, &Opening::default()).await.unwrap())
 }
 
 #[tokio::test(flavor = "multi_thread")]

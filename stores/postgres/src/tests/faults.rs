@@ -84,7 +84,7 @@ async fn network_that_loses_answers_leaves_the_outcome_unknown() {
     let Some(server) = shared_server() else { return };
     let proxy = Proxy::to(server.port());
     let url = format!("postgres://locker@{}/locker?lanes=1", proxy.url().trim_start_matches("redis://"));
-    let party = party(&url).await;
+    let party = hasty(&url).await;
     let direct = super::party(&server.url()).await;
     for fault in [Fault::DropReplies, Fault::HoldRequests, Fault::Reset] {
         let key = fresh("network");
@@ -226,11 +226,23 @@ async fn crash_does_not_give_a_lock_to_two() {
     assert!(held.check().is_ok());
 }
 
+/// A firewall that loses its state leaves all connections silent: each had to be found dead by a call of its own, and
+/// holds ended meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn silent_connections_are_replaced_at_once() {
+    let Some(server) = shared_server() else { return };
+    let proxy = Proxy::to(server.port());
+    let url = proxy.url().replace("redis://", "postgres://locker@") + "/locker";
+    let party = patient(&url, contract::faults::SILENCE).await;
+    contract::faults::silent_connections_are_replaced(&party, || proxy.set_for_open(Fault::DropReplies))
+        .await;
+}
+
 /// A statement that hangs keeps its connection. Only one connection of each lane is replaced meanwhile.
 #[tokio::test(flavor = "multi_thread")]
 async fn hanging_statements_do_not_use_up_the_connections() {
     let Some(server) = PostgresServer::start() else { return };
-    let party = party(&server.url()).await;
+    let party = hasty(&server.url()).await;
     let version = party.write(contract::write(&fresh("x"), 0, b"x")).await;
     assert!(version > 0);
     let sleeper = Sleeper::start(&server, "LOCK TABLE locker_keys").await;
@@ -239,7 +251,7 @@ async fn hanging_statements_do_not_use_up_the_connections() {
         count.parse::<usize>().unwrap()
     };
     let (started, mut most) = (Instant::now(), 0);
-    while started.elapsed() < 4 * STATEMENT_LIMIT {
+    while started.elapsed() < 4 * ANSWER_LIMIT {
         let writes = (0..8).flat_map(|_| [true, false]).map(|durable| {
             let write = Write { durable, ..contract::write(&fresh("y"), 0, b"y") };
             // As the engine does.

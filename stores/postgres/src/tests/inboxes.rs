@@ -16,7 +16,7 @@ fn draw(numbers: &'static [Inbox]) -> Draw {
 
 async fn party_drawing(url: &str, lazy: bool, numbers: &'static [Inbox]) -> Party<Postgres> {
     let opening = Opening { lazy, ..Opening::default() };
-    let store = open_drawing(draw(numbers), url, &opening).await.unwrap();
+    let store = open_with(draw(numbers), GENEROUS, url, &opening).await.unwrap();
     in_time("the connection", store.driver().server.opened()).await.unwrap();
     Party::new(store)
 }
