@@ -62,7 +62,8 @@ impl Use {
     /// and keeps what the first has locked until the connection ends.
     fn limit(self) -> Duration {
         match self {
-            Self::Lane(limit) => limit,
+            // After its lane has given it up, and before the callers ask again.
+            Self::Lane(limit) => limit * 11 / 12,
             Self::Listening => Duration::from_secs(10),
             Self::Sweep => Duration::from_secs(120),
         }

@@ -224,12 +224,13 @@ impl Listener {
 
     async fn work(&mut self, session: &Session) {
         let start = Timestamp::now();
-        let mut sampled = start;
+        let (mut sampled, mut suspicions) = (start, self.shared.server.suspicions());
         // Processes that were started together sweep at different times.
         let mut sweep = start + sweep::INTERVAL / 1024 * (512 + Id::random().jitter(512));
         loop {
             let poll = self.shared.target.poll;
             let interval = if self.polls { poll.min(SAMPLE_INTERVAL) } else { SAMPLE_INTERVAL };
+            let mut is_suspected = false;
             tokio::select! {
                 biased;
                 () = session.ended() => return,
@@ -242,6 +243,8 @@ impl Listener {
                     self.shared.server.tell(Received::Gap);
                     self.is_heard();
                 }
+                // This one may be silent, too: the next sample shows it.
+                _ = suspicions.changed() => is_suspected = true,
                 () = background::sleep(interval) => {}
             }
             if self.polls {
@@ -249,7 +252,8 @@ impl Listener {
             }
             let now = Timestamp::now();
             let age = now.since(sampled);
-            if age >= SAMPLE_INTERVAL && (self.shared.server.was_used() || age >= IDLE_INTERVAL) {
+            let is_due = age >= SAMPLE_INTERVAL && (self.shared.server.was_used() || age >= IDLE_INTERVAL);
+            if is_due || is_suspected {
                 sampled = now;
                 match self.shared.server.in_time(self.sample(session)).await {
                     Some(Ok(())) => {}

@@ -29,7 +29,7 @@ pub fn explore<S: Hash, W>(
 /// Replaces numbers by their places among those that differ, from 1 on: courses meet that differ only in them.
 ///
 /// # Panics
-/// If more than 254 differ.
+/// If more than 255 differ.
 pub fn rename<'a>(numbers: impl IntoIterator<Item = &'a mut u8>) {
     let mut known = Vec::new();
     for number in numbers {

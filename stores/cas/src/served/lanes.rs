@@ -3,7 +3,7 @@
 use super::{
     jobs::{Exchange, Job},
     pipeline::{Answer, Distance, Pipeline},
-    server::Server,
+    server::{Server, within},
 };
 use crate::queue::{Call, Receiver, Sender, queue};
 use locker_core::{
@@ -173,11 +173,9 @@ impl<D: Driver> Lane<D> {
         let (mut backoff, mut suspected) = (Backoff::default(), None);
         loop {
             self.suspicions.mark_unchanged();
-            let connected = self.driver.connect().await.map(|session| Open::new(session, &self.open));
-            // One that is suspected is better than none: the server may have no connections to spare.
-            let open = match (connected, suspected.take()) {
-                (Ok(open), _) | (Err(_), Some(open)) => open,
-                (Err(error), None) => {
+            let open = match self.replace(suspected.take()).await {
+                Ok(open) => open,
+                Err(error) => {
                     self.refuse(&error);
                     background::sleep(backoff.next_delay()).await;
                     continue;
@@ -193,6 +191,20 @@ impl<D: Driver> Lane<D> {
                 }
             }
         }
+    }
+
+    /// Connects. A connection that is only suspected is better than none: the server may be slow, or have no
+    /// connections to spare.
+    async fn replace(&self, suspected: Option<Open<D::Session>>) -> Result<Open<D::Session>> {
+        let connecting = self.driver.connect();
+        let session = match suspected {
+            None => connecting.await?,
+            Some(open) => match within(self.driver.server().answer_limit() / 3, connecting).await {
+                Some(Ok(session)) => session,
+                Some(Err(_)) | None => return Ok(open),
+            },
+        };
+        Ok(Open::new(session, &self.open))
     }
 
     /// Answers what is waiting, if no connection is open.
@@ -231,9 +243,11 @@ impl<D: Driver> Lane<D> {
                     if !is_good {
                         break End::Connection;
                     }
+                    // This one was not silent.
+                    suspicions.mark_unchanged();
                 }
                 () = D::ended(session), if pipeline.is_empty() => break End::Connection,
-                () = suspicion(&mut suspicions, open.since), if pipeline.is_empty() => break End::Suspicion,
+                () = suspicion(&mut suspicions, open.since + limit), if pipeline.is_empty() => break End::Suspicion,
                 batch = self.next_batch(pause.unwrap_or_default()), if pause.is_some() => {
                     let Some(batch) = batch else { break End::Store };
                     if D::is_closed(session) {
@@ -316,15 +330,12 @@ impl<D: Driver> Lane<D> {
     }
 }
 
-/// A connection that was open for so long worked.
-const STABLE: Duration = Duration::from_secs(1);
-
-/// Waits until a connection that was opened at `since` may be dead: another one was silent.
-async fn suspicion(suspicions: &mut watch::Receiver<u64>, since: Timestamp) {
+/// Waits until another connection has been silent, and this one was open before. It was if it is `from` now.
+async fn suspicion(suspicions: &mut watch::Receiver<u64>, from: Timestamp) {
     loop {
         // The sender lives as long as the server.
         let _ = suspicions.changed().await;
-        if Timestamp::now() >= since + STABLE {
+        if Timestamp::now() >= from {
             return;
         }
     }
@@ -333,9 +344,13 @@ async fn suspicion(suspicions: &mut watch::Receiver<u64>, since: Timestamp) {
 /// Pauses after a connection that did not last: its successor may end at once, too. Returns the state for the next
 /// pause.
 pub(super) async fn pause_unless_stable(mut backoff: Backoff, since: Timestamp) -> Backoff {
+    const STABLE: Duration = Duration::from_secs(1);
     if Timestamp::now() >= since + STABLE {
         return Backoff::default();
     }
     background::sleep(backoff.next_delay()).await;
     backoff
 }
+
+#[cfg(test)]
+mod tests;

@@ -71,8 +71,8 @@ pub struct Server {
 pub const ANSWER_LIMIT: Duration = COMMAND_TIMEOUT.saturating_mul(3);
 
 impl Server {
-    /// Returns a server of which nothing is known yet. An answer may take `answer_limit`. `draw` draws the number of the
-    /// inbox.
+    /// Returns a server of which nothing is known yet. An answer may take `answer_limit`. `draw` draws the number of
+    /// the inbox.
     #[must_use]
     pub fn new(address: String, answer_limit: Duration, draw: Draw) -> Self {
         Self {
@@ -108,17 +108,15 @@ impl Server {
         self.suspicions.send_modify(|suspicions| *suspicions += 1);
     }
 
-    pub(super) fn suspicions(&self) -> watch::Receiver<u64> {
+    /// Returns what changes whenever a connection has been silent for too long.
+    #[must_use]
+    pub fn suspicions(&self) -> watch::Receiver<u64> {
         self.suspicions.subscribe()
     }
 
     /// Waits for an answer. `None`: it has not come within the [limit](Self::answer_limit).
     pub async fn in_time<T>(&self, answer: impl Future<Output = T>) -> Option<T> {
-        tokio::select! {
-            biased;
-            answer = answer => Some(answer),
-            () = background::sleep(self.answer_limit) => None,
-        }
+        within(self.answer_limit, answer).await
     }
 
     /// Returns the number of the inbox.
@@ -285,6 +283,15 @@ impl Server {
 
     pub(super) fn epoch(&self) -> Epoch {
         self.known_epoch().at(Timestamp::now())
+    }
+}
+
+/// Waits for a value. `None`: it has not come within `limit`.
+pub(super) async fn within<T>(limit: Duration, value: impl Future<Output = T>) -> Option<T> {
+    tokio::select! {
+        biased;
+        value = value => Some(value),
+        () = background::sleep(limit) => None,
     }
 }
 

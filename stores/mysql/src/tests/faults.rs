@@ -195,8 +195,7 @@ async fn store_may_be_opened_before_its_server() {
     party.write(write(&key, 0, b"x")).await;
 }
 
-/// A firewall that loses its state leaves all connections silent: each had to be found dead by a call of its own, and
-/// holds ended meanwhile.
+/// A firewall that loses its state leaves all connections silent. The listener notices it, or a call.
 #[tokio::test(flavor = "multi_thread")]
 async fn silent_connections_are_replaced_at_once() {
     let Some(server) = shared_server() else { return };

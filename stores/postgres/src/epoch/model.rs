@@ -24,10 +24,16 @@ struct Rules {
     counts_timeline: bool,
     /// A crash within a quiet time does not end it.
     keeps_quiet: bool,
+    /// The quiet time is that of this timeline from now on.
+    sets_timeline: bool,
     /// A process whose grants a crash may lose says so, for good.
     marks_quick: bool,
+    /// That is on the disk.
+    marks_durably: bool,
     /// It uses no epoch in which that is not said.
     needs_mark: bool,
+    /// New tables have lost nothing.
+    trusts_new: bool,
     /// A table without its row is not new.
     counts_table: bool,
     /// Nor are tables with a key.
@@ -38,6 +44,8 @@ struct Rules {
     ends_epoch: bool,
     /// A write names the epoch.
     names_epoch: bool,
+    /// A new key needs the row.
+    needs_row: bool,
     /// The longest hold is on the disk before it is used.
     raises_durably: bool,
 }
@@ -47,13 +55,17 @@ const RULES: Rules = Rules {
     names_timeline: true,
     counts_timeline: true,
     keeps_quiet: true,
+    sets_timeline: true,
     marks_quick: true,
+    marks_durably: true,
     needs_mark: true,
+    trusts_new: true,
     counts_table: true,
     counts_keys: true,
     counts_epoch: true,
     ends_epoch: true,
     names_epoch: true,
+    needs_row: true,
     raises_durably: true,
 };
 
@@ -76,7 +88,7 @@ struct Tables {
     held: Option<u8>,
 }
 
-/// The id in `locker_boot`, which no disk keeps.
+/// The id in `locker_boot`, which no crash and no standby keeps.
 type Boot = Option<u8>;
 
 /// What a process does next to open the store.
@@ -177,9 +189,11 @@ impl World {
     fn commit(&mut self, waits: bool, change: impl FnOnce(&mut Tables)) {
         let before = self.tables;
         change(&mut self.tables);
-        if waits {
+        if self.tables == before {
+            // Nothing is written, so nothing is waited for.
+        } else if waits {
             self.older.clear();
-        } else if self.tables != before {
+        } else {
             self.older.retain(|(tables, _)| *tables != before);
             self.older.push((before, WRITTEN));
         }
@@ -226,7 +240,7 @@ impl World {
             }
             Step::SayQuick => {
                 if !is_durable && rules.marks_quick {
-                    self.change_row(true, |row| row.quick = true);
+                    self.change_row(rules.marks_durably, |row| row.quick = true);
                 }
                 Step::Sample
             }
@@ -249,7 +263,8 @@ impl World {
         let has_epoch = self.boot.is_some();
         self.boot = self.boot.filter(|_| !rules.ends_epoch);
         let Tables { are_made: waits, held, .. } = self.tables;
-        let is_known = rules.counts_table && waits
+        let is_known = !rules.trusts_new
+            || rules.counts_table && waits
             || rules.counts_keys && held.is_some()
             || rules.counts_epoch && has_epoch;
         let longest = self.first_longest;
@@ -266,6 +281,7 @@ impl World {
         let kept = if rules.keeps_quiet { row.quiet.min(row.longest) } else { 0 };
         let quiet = if is_same && !row.quick { kept } else { row.longest };
         self.quiet_times += u8::from(quiet > kept);
+        let timeline = if rules.sets_timeline { timeline } else { row.timeline };
         self.change_row(true, |row| (row.timeline, row.quiet) = (timeline, quiet));
     }
 
@@ -273,7 +289,7 @@ impl World {
     fn learn(&mut self, at: usize, rules: &Rules) -> bool {
         let (Some(row), Some(id)) = (self.tables.row, self.boot) else { return false };
         let Process { is_durable, epoch, .. } = &mut self.processes[at];
-        if !row.quick && !*is_durable && rules.marks_quick && rules.needs_mark {
+        if !row.quick && !*is_durable && rules.needs_mark {
             return false;
         }
         let quiet = row.quiet.min(row.longest);
@@ -283,12 +299,12 @@ impl World {
         true
     }
 
-    /// Whether the process may take the key. The insert of a key needs the row.
+    /// Whether the process may take the key.
     fn is_granted(&self, at: usize, hold: u8, rules: &Rules) -> bool {
         let Some(Known { id, quiet: 0, longest }) = self.processes[at].epoch else { return false };
         let is_present = self.boot == Some(id) || !rules.names_epoch;
         let is_free = match self.tables.held {
-            None => self.tables.row.is_some(),
+            None => self.tables.row.is_some() || !rules.needs_row,
             Some(left) => left == 0,
         };
         is_present && is_free && hold <= longest
@@ -446,7 +462,7 @@ impl World {
         })
     }
 
-    /// Makes courses meet that differ only in the ids of epochs and timelines, or in the order of processes.
+    /// Makes courses meet that differ only in the ids of epochs, or in the order of processes.
     fn normalize(&mut self, hasher: &RandomState) {
         self.processes.sort_unstable_by_key(|process| hasher.hash_one(process));
         let known = self.processes.iter_mut().filter_map(|process| process.epoch.as_mut());
@@ -506,7 +522,7 @@ fn no_course_gives_a_key_to_two() {
 
 #[test]
 fn each_rule_is_needed() {
-    use Wrong::TwoHolders;
+    use Wrong::{NeedlessQuiet, NobodyHolds, QuietAgain, TwoHolders};
     let replica = Size { has_replica: true, ..DURABLE };
     let twice = Size { faults: 2, ..replica };
     let quick_twice = Size { faults: 2, ..QUICK };
@@ -516,12 +532,17 @@ fn each_rule_is_needed() {
         ("names_timeline", Rules { names_timeline: false, ..RULES }, replica, TwoHolders),
         ("counts_timeline", Rules { counts_timeline: false, ..RULES }, replica, TwoHolders),
         ("keeps_quiet", Rules { keeps_quiet: false, ..RULES }, twice, TwoHolders),
-        ("marks_quick", Rules { marks_quick: false, ..RULES }, QUICK, TwoHolders),
+        ("sets_timeline", Rules { sets_timeline: false, ..RULES }, replica, QuietAgain),
+        ("marks_quick", Rules { marks_quick: false, ..RULES }, QUICK, NobodyHolds),
+        ("both", Rules { marks_quick: false, needs_mark: false, ..RULES }, QUICK, TwoHolders),
+        ("marks_durably", Rules { marks_durably: false, ..RULES }, QUICK, TwoHolders),
+        ("trusts_new", Rules { trusts_new: false, ..RULES }, DURABLE, NeedlessQuiet),
         ("needs_mark", Rules { needs_mark: false, ..RULES }, quick_twice, TwoHolders),
         ("counts_table", Rules { counts_table: false, ..RULES }, twice, TwoHolders),
         ("counts_keys", Rules { counts_keys: false, ..RULES }, twice, TwoHolders),
         ("counts_epoch", Rules { counts_epoch: false, ..RULES }, twice, TwoHolders),
         ("ends_epoch", Rules { ends_epoch: false, ..RULES }, quick_twice, TwoHolders),
+        ("needs_row", Rules { needs_row: false, ..RULES }, quick_twice, TwoHolders),
         ("names_epoch", Rules { names_epoch: false, ..RULES }, replica, TwoHolders),
         ("raises_durably", Rules { raises_durably: false, ..RULES }, raises, TwoHolders),
     ];
