@@ -243,6 +243,23 @@ fn paths_in_pages_exist() {
     }
 }
 
+/// A source may be named by the end of its path, such as `cas/src/backend.rs`.
+#[test]
+fn sources_in_pages_exist() {
+    let sources = files(root(), &["rs"]);
+    let is_source = |text: &String| {
+        Path::new(text).extension().is_some_and(|kind| kind == "rs")
+            && text.contains('/')
+            && !text.contains([' ', '<', '*'])
+    };
+    for (page, text) in pages() {
+        for name in quoted(&text).iter().filter(|text| is_source(text) && *text != "src/main.rs") {
+            let is_there = sources.iter().any(|path| path.ends_with(name));
+            assert!(is_there, "{page} names `{name}`, which does not exist");
+        }
+    }
+}
+
 /// The anchors that a forge makes of headings.
 fn anchors(page: &str) -> Vec<String> {
     let mut in_block = false;
