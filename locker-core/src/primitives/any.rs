@@ -123,7 +123,7 @@ macro_rules! primitives {
                 match self { $(Self::$name(state) => state.place(id)),+ }
             }
 
-            /// Returns the highest fence of those who hold, 0 if nobody does.
+            /// Returns the highest fence of a holder, 0 without one.
             pub fn held_fence(&self) -> u64 {
                 match self { $(Self::$name(state) => state.held_fence()),+ }
             }

@@ -122,7 +122,7 @@ pub trait State: Default {
         None
     }
 
-    /// Returns the highest fence of those who hold, 0 if nobody does.
+    /// Returns the highest fence of a holder, 0 without one.
     fn held_fence(&self) -> u64 {
         self.exclusive_holder().map_or(0, |(fence, _)| fence)
     }

@@ -330,7 +330,8 @@ impl<D: Driver> Lane<D> {
     }
 }
 
-/// Waits until another connection has been silent, and this one was open before. It was if it is `from` now.
+/// Waits until another connection has been silent. Suspicions before `from` do not count: this connection was opened
+/// during that silence.
 async fn suspicion(suspicions: &mut watch::Receiver<u64>, from: Timestamp) {
     loop {
         // The sender lives as long as the server.

@@ -66,8 +66,8 @@ pub struct Server {
     suspicions: watch::Sender<u64>,
 }
 
-/// How long an answer may take. The engine then asks again over another connection: callers who wait for longer would
-/// otherwise lose their holds with a connection that has gone silent.
+/// How long an answer may take, whatever the `command_timeout` is. The engine then asks again over another connection:
+/// with a longer limit, a renewal would wait for a connection that has gone silent until its hold has ended.
 pub const ANSWER_LIMIT: Duration = COMMAND_TIMEOUT.saturating_mul(3);
 
 impl Server {

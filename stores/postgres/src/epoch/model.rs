@@ -26,7 +26,7 @@ struct Rules {
     keeps_quiet: bool,
     /// The quiet time is that of this timeline from now on.
     sets_timeline: bool,
-    /// A process whose grants a crash may lose says so, for good.
+    /// A process that does not wait for the disk marks the store as one that a crash sets back, for good.
     marks_quick: bool,
     /// That is on the disk.
     marks_durably: bool,

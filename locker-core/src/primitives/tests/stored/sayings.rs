@@ -112,7 +112,8 @@ proptest! {
             let holders = seen.inspected.holders.len();
             let placed: Vec<_> =
                 ids().zip(&seen.places).filter(|(_, place)| place.is_some()).map(|(id, _)| id).collect();
-            // The process of a waiter that was told something, and has not asked since, may be silent: it has no places.
+            // The process of a waiter that was told something, and has not asked since, may be silent. It has no
+            // places then.
             let passed_over: Vec<_> =
                 seen.inspected.waiters.iter().filter(|waiter| !placed.contains(waiter)).collect();
             prop_assert_eq!(placed.len() + passed_over.len(), waiting, "after {:?}", act);

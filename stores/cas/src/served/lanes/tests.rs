@@ -1,4 +1,4 @@
-//! Lanes over connections that do as they are told.
+//! Lanes over connections without a server, which a test makes silent.
 
 use super::*;
 use crate::backend::Inbox;
